@@ -1,0 +1,65 @@
+"""A model's text side: its tokenizer and chat template, from its folder, without transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from gateway.chat_template import ChatTemplate
+from saguaro.answers import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.types import TokenIds
+
+
+class TextModel:
+    """Text to token ids and back, as the model's own tokenizer does it. Calls block; threads may share one."""
+
+    def __init__(self, tokenizer: Any, chat_template: ChatTemplate | None) -> None:
+        self._tokenizer = tokenizer
+        self._chat_template = chat_template
+        added = tokenizer.get_added_tokens_decoder()
+        self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.vocabulary_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> TextModel:
+        """Raises ConfigurationError where the folder lacks a tokenizer.json that can be read."""
+        file = folder / "tokenizer.json"
+        if not file.is_file():
+            raise ConfigurationError(f"no tokenizer.json in {folder}; the gateway reads the tokenizer from it")
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # noqa: BLE001  # the library raises bare Exception for every fault of the file
+            raise ConfigurationError(f"{file} cannot be read: {error}") from None
+        # Files may carry the truncation and padding of their training.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return cls(tokenizer, ChatTemplate.from_folder(folder))
+
+    def encode(self, text: str) -> TokenIds:
+        """Text as it stands, with what the tokenizer puts around every text (a begin token, where it has one)."""
+        return tuple(self._tokenizer.encode(text).ids)
+
+    def encode_prompt(self, prompt: Prompt) -> TokenIds:
+        """Token ids of any kind of prompt. Raises InvalidRequest where the chat template refuses it."""
+        match prompt:
+            case TextPrompt(text):
+                return self.encode(text)
+            case ChatPrompt(messages):
+                if self._chat_template is None:
+                    raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
+                rendered = self._chat_template.render(messages)
+                # The template has printed every special token itself.
+                return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
+            case TokenPrompt(token_ids):
+                return token_ids
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of the ids; special tokens print nothing."""
+        return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+    def token(self, token_id: int) -> str:
+        """The token as the vocabulary spells it; empty for an id without one."""
+        return self._tokenizer.id_to_token(token_id) or ""

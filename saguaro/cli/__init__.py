@@ -1,0 +1,26 @@
+"""The command line: `saguaro --help`. Commands import what they need when they run, so that help is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from saguaro.cli import commands as _commands
+from saguaro.cli import roles as _roles
+
+app = typer.Typer(
+    name="saguaro",
+    help="A server for speculative speculative decoding (SSD).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_roles.add_to(app)
+_commands.add_to(app)
+
+
+def main() -> None:
+    """Entry point of `saguaro`."""
+    app()
+
+
+__all__ = ["main", "app"]

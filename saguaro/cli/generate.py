@@ -1,0 +1,85 @@
+"""One answer of a gateway, streamed to stdout."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from saguaro.cli.report import answer_json, answer_table
+from saguaro.client import Answer, AnswerStream, Client
+from saguaro.client.requests import GenerateOptions
+from saguaro.errors import InvalidRequest, ModelNotFound, SaguaroError, Unavailable
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+
+
+def run_generate(prompt: str, *, address: str, raw: bool, as_json: bool, options: GenerateOptions) -> int:
+    """Answer one prompt ("-" reads stdin); the exit code: 0, 2 for bad input, 1 for any other fault."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    try:
+        answer_prompt(text, address=address, raw=raw, as_json=as_json, options=options)
+    except (InvalidRequest, ModelNotFound) as error:
+        return _fail(str(error), EXIT_BAD_INPUT)
+    except Unavailable as error:
+        if not _listens(address):
+            return _fail(f"no gateway listens on {address}; `saguaro up` starts one", EXIT_FAILED)
+        return _fail(str(error), EXIT_FAILED)
+    except SaguaroError as error:
+        return _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        # Leaving the stream has cancelled the answer.
+        return 130
+    return 0
+
+
+def answer_prompt(prompt: str, *, address: str, raw: bool, as_json: bool, options: GenerateOptions) -> None:
+    """Print the answer and its table, or only its JSON. Raises from the error tree."""
+    messages: Sequence[Mapping[str, str]] = [{"role": "user", "content": prompt}]
+    with Client(address) as client, client.generate(prompt if raw else messages, **options) as stream:
+        if as_json:
+            _write_json(stream.finish(), with_rounds=options.get("include_rounds", False))
+        else:
+            _write_text(stream)
+
+
+def _write_text(stream: AnswerStream) -> None:
+    for delta in stream:
+        sys.stdout.write(delta.text)
+        sys.stdout.flush()
+    sys.stdout.write("\n\n")
+    sys.stdout.flush()
+    console = Console()
+    console.print(answer_table(stream.result))
+    for item in answer_json(stream.result, with_rounds=True)["rounds"]:
+        console.print(_round_line(item), markup=False, highlight=False, soft_wrap=True)
+
+
+def _round_line(item: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{part} {item[part + '_ns'] / 1e6:.2f}" for part in ("wait", "verify", "accept", "drafting"))
+    accepted = f"{item['num_accepted_tokens']}/{item['num_draft_tokens']} accepted"
+    return f"round {item['round']}: {accepted}, {item['lookup']}; ms: {times}"
+
+
+def _write_json(answer: Answer, *, with_rounds: bool) -> None:
+    json.dump(answer_json(answer, with_rounds=with_rounds), sys.stdout)
+    sys.stdout.write("\n")
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"saguaro generate: {message}\n")
+    return code

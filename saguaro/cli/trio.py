@@ -1,0 +1,206 @@
+"""Speculator, verifier and gateway on this machine, as three processes with one owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from saguaro.cli.health import is_serving
+from saguaro.cli.placement import place
+from saguaro.cli.service_process import OnLine, OnProgress, ServiceProcess
+from saguaro.errors import ConfigurationError
+
+_HOST = "127.0.0.1"
+_POLL_SECONDS = 0.1
+# Services drain for up to 10 s by default; then they are killed.
+_STOP_SECONDS = 15.0
+
+
+class ServiceDied(Exception):
+    """A service without which the trio cannot serve has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where each service listens, on the loopback."""
+
+    gateway: int = 50051
+    verifier: int = 50061
+    speculator: int = 50071
+
+    @classmethod
+    def free(cls) -> Ports:
+        """Three ports that nobody holds now."""
+        sockets = [socket.socket() for _ in range(3)]
+        try:
+            for item in sockets:
+                item.bind((_HOST, 0))
+            return cls(*(item.getsockname()[1] for item in sockets))
+        finally:
+            for item in sockets:
+                item.close()
+
+    def check_free(self) -> None:
+        """Raises ConfigurationError that names the service whose port is taken."""
+        for role in ("gateway", "verifier", "speculator"):
+            port = getattr(self, role)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((_HOST, port))
+                except OSError as error:
+                    raise ConfigurationError(
+                        f"the {role}'s port {port} cannot be had: {error.strerror}; is a trio running already? "
+                        "`--ports auto` takes free ports"
+                    ) from None
+
+
+class Trio:
+    """A context manager: started and serving inside of the block, ended after it.
+
+    `ports` None takes free ones. `draft` None starts no speculator. Extra flags win over those that the trio sets.
+    Must be entered on a thread that outlives it: the kernel ties the children's lives to that thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        target: str = "demo-target",
+        draft: str | None = "demo-draft",
+        ports: Ports | None = None,
+        threads: str = "auto",
+        verifier_flags: Sequence[str] = (),
+        speculator_flags: Sequence[str] = (),
+        gateway_flags: Sequence[str] = (),
+        log_folder: Path | None = None,
+        start_seconds: float = 900.0,
+        on_line: OnLine = lambda role, line: None,
+        on_progress: OnProgress = lambda progress: None,
+    ) -> None:
+        self._fixed_ports = ports
+        self.ports = ports or Ports.free()
+        placement = place(threads, sorted(os.sched_getaffinity(0)))
+        speculator = self.speculator_address if draft is not None else ""
+        self._flags: dict[str, list[str]] = {}
+        if draft is not None:
+            self._flags["speculator"] = [
+                *("--port", str(self.ports.speculator), "--draft", draft, "--target", target),
+                *placement.speculator.flags(),
+                *speculator_flags,
+            ]
+        self._flags["verifier"] = [
+            *("--port", str(self.ports.verifier), "--target", target, "--speculator", speculator),
+            *placement.verifier.flags(),
+            *verifier_flags,
+        ]
+        self._flags["gateway"] = [
+            *("--port", str(self.ports.gateway), "--verifier", self.verifier_address, "--tokenizer", target),
+            *gateway_flags,
+        ]
+        self._log_folder = log_folder
+        self._start_seconds = start_seconds
+        self._on_line = on_line
+        self._on_progress = on_progress
+        self.processes: dict[str, ServiceProcess] = {}
+
+    @property
+    def gateway_address(self) -> str:
+        """host:port of the gateway."""
+        return f"{_HOST}:{self.ports.gateway}"
+
+    @property
+    def verifier_address(self) -> str:
+        """host:port of the verifier."""
+        return f"{_HOST}:{self.ports.verifier}"
+
+    @property
+    def speculator_address(self) -> str:
+        """host:port of the speculator, whether one is started or not."""
+        return f"{_HOST}:{self.ports.speculator}"
+
+    def address(self, role: str) -> str:
+        """host:port by role."""
+        return f"{_HOST}:{getattr(self.ports, role)}"
+
+    def __enter__(self) -> Self:
+        if self._fixed_ports is not None:
+            self._fixed_ports.check_free()
+        try:
+            for role in self._flags:
+                self.start(role)
+            self.wait_until_serving()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, role: str) -> None:
+        """Start one service; it need not serve yet."""
+        log = None if self._log_folder is None else self._log_folder / f"{role}.log"
+        self.processes[role] = ServiceProcess(
+            role, self._flags[role], on_line=self._on_line, on_progress=self._on_progress, log=log
+        )
+
+    def restart(self, role: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End one service with the signal, start it anew and wait until it serves; ServiceDied where it does not."""
+        self.end(role, number)
+        self.start(role)
+        self.wait_until_serving()
+        process = self.processes[role]
+        if process.exit_code is not None:
+            raise ServiceDied(f"the {role} ended with {process.describe_end()}\n{process.last_words}".rstrip())
+
+    def end(self, role: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End one service and leave the others alone."""
+        process = self.processes[role]
+        process.send(number)
+        process.wait(_STOP_SECONDS)
+        process.kill()
+
+    def wait_until_serving(self) -> None:
+        """Wait for every service that lives; raises ServiceDied where verifier or gateway do not, or time is up."""
+        deadline = time.monotonic() + self._start_seconds
+        waiting = list(self.processes)
+        while waiting:
+            self.check_alive()
+            # A speculator that died leaves a trio that serves undrafted.
+            waiting = [
+                role
+                for role in waiting
+                if self.processes[role].exit_code is None and not is_serving(self.address(role))
+            ]
+            if waiting and time.monotonic() > deadline:
+                raise ServiceDied(f"not serving after {self._start_seconds:g} s: {', '.join(waiting)}")
+            if waiting:
+                time.sleep(_POLL_SECONDS)
+
+    def check_alive(self) -> None:
+        """Raises ServiceDied where verifier or gateway have ended."""
+        for role in ("verifier", "gateway"):
+            process = self.processes[role]
+            if process.exit_code is not None:
+                raise ServiceDied(f"the {role} ended with {process.describe_end()}\n{process.last_words}".rstrip())
+
+    def stop(self) -> None:
+        """End all: SIGTERM, time to drain, SIGKILL. Nothing is left running, whatever interrupts the wait."""
+        try:
+            for process in self.processes.values():
+                process.send(signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_SECONDS
+            for process in self.processes.values():
+                process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for process in self.processes.values():
+                process.kill()

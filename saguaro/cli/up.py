@@ -1,0 +1,117 @@
+"""Starts a trio, watches over it, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+
+from saguaro.cli.display import Display
+from saguaro.cli.generate import answer_prompt
+from saguaro.cli.trio import Ports, ServiceDied, Trio
+from saguaro.client.requests import GenerateOptions
+from saguaro.errors import ConfigurationError, SaguaroError
+
+_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TrioOptions:
+    """What `up` and `demo` let a user choose."""
+
+    target: str = "demo-target"
+    draft: str | None = "demo-draft"
+    threads: str = "auto"
+    lookahead: int | None = None
+    budget: int | None = None
+    config: Path | None = None
+    ports: Ports | None = field(default_factory=Ports)
+
+    def trio(self, display: Display) -> Trio:
+        """A trio that is not started yet, shown by `display`."""
+        shared = [] if self.config is None else ["--config", str(self.config)]
+        verifier = list(shared)
+        for flag, value in (("--lookahead", self.lookahead), ("--budget", self.budget)):
+            if value is not None:
+                verifier += [flag, str(value)]
+        return Trio(
+            target=self.target,
+            draft=self.draft,
+            ports=self.ports,
+            threads=self.threads,
+            verifier_flags=verifier,
+            speculator_flags=shared,
+            gateway_flags=shared,
+            on_line=display.on_line,
+            on_progress=display.on_progress,
+        )
+
+
+def run_up(options: TrioOptions) -> int:
+    """Serve until Ctrl-C or SIGTERM: exit code 0. A verifier or gateway that dies ends all: exit code 1."""
+    with _reported() as codes, Display(Console(stderr=True)) as display, options.trio(display) as trio:
+        display.stop_bars()
+        display.say("saguaro is up; Ctrl-C ends it")
+        for role in trio.processes:
+            display.say(f"  {role:<11} {trio.address(role)}")
+        if trio.gateway_address.endswith(f":{Ports().gateway}"):
+            display.say('ask it: saguaro generate "What is a saguaro?"')
+        else:
+            display.say(f'ask it: saguaro generate --address {trio.gateway_address} "What is a saguaro?"')
+        _watch(trio, display)
+    return codes[0]
+
+
+def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions) -> int:
+    """Trio up, one answer and its table, trio down."""
+    with _reported() as codes, Display(Console(stderr=True), quiet=True) as display, options.trio(display) as trio:
+        display.stop_bars()
+        display.say(f"> {prompt}")
+        answer_prompt(prompt, address=trio.gateway_address, raw=False, as_json=False, options=generate)
+    return codes[0]
+
+
+def _watch(trio: Trio, display: Display) -> None:
+    """Until interrupted, or until a service dies without which there is nothing to serve."""
+    undrafted = "speculator" not in trio.processes
+    while True:
+        trio.check_alive()
+        if not undrafted and trio.processes["speculator"].exit_code is not None:
+            undrafted = True
+            ended = trio.processes["speculator"].describe_end()
+            display.say(f"the speculator ended with {ended}: the trio goes on undrafted, with the same tokens, slower")
+        time.sleep(_LOOK_SECONDS)
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[list[int]]:
+    """Turns the ways to end into an exit code, the one element of what it yields, and one sentence on stderr."""
+    codes = [0]
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield codes
+    except KeyboardInterrupt:
+        pass
+    except ConfigurationError as error:
+        codes[0] = _fail(str(error), 2)
+    except (ServiceDied, SaguaroError) as error:
+        codes[0] = _fail(str(error), 1)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    # The same way out as Ctrl-C.
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"saguaro: {message}\n")
+    return code

@@ -1,0 +1,210 @@
+"""The settings of the three services: what each is, what it trades, and its bounds. `sources` reads them.
+
+Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), over a TOML file (tables [verifier],
+[speculator], [gateway]), over the defaults here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class ServiceSettings(BaseSettings):
+    """What every service has."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid")
+    role: ClassVar[str]
+
+    host: Annotated[str, Field(min_length=1, description="address to listen on; 0.0.0.0 opens it to the network")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Field(description="least severe message that is logged")
+    ] = "info"
+    drain_seconds: Annotated[
+        float,
+        Field(ge=0, le=3600, description="longest wait for running streams after SIGTERM; longer loses fewer answers"),
+    ] = 10.0
+    max_message_bytes: Annotated[
+        int,
+        Field(ge=65536, le=1 << 30, description="largest message taken or sent; larger admits longer prompts"),
+    ] = 16 << 20
+    keepalive_seconds: Annotated[
+        float,
+        Field(ge=1, le=3600, description="silence before a connection is probed; shorter finds dead peers sooner"),
+    ] = 20.0
+    cores: Annotated[
+        str | None,
+        Field(
+            description='CPU cores to run on, as "0" or "0-3,6"; keeps services of one machine out of each other\'s way'
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Field(ge=1, le=1024, description="threads of one model forward; default: one a core"),
+    ] = None
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _none_by_name(cls, value: object) -> object:
+        # Flags and environment can only say text.
+        return None if value == "none" else value
+
+    @field_validator("cores")
+    @classmethod
+    def _cores_parse(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_cores(value)
+        return value
+
+
+class ModelSettings(ServiceSettings):
+    """What a service with a model has."""
+
+    device: Annotated[
+        str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="where the model runs: cpu, cuda or cuda:<index>")
+    ] = "cpu"
+    dtype: Annotated[
+        Dtype, Field(description="element type of weights and KV cache; 16 bits halve memory, lose precision")
+    ] = "float32"
+    kv_tokens: Annotated[
+        int,
+        Field(ge=64, le=1 << 28, description="tokens that the KV pool holds; more admits more and longer sequences"),
+    ] = 65536
+    block_size: Annotated[
+        int,
+        Field(
+            ge=1, le=1024, description="tokens in a KV block; smaller shares more prefixes, larger costs less to keep"
+        ),
+    ] = 16
+    prefill_chunk_tokens: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1 << 16,
+            description="prompt tokens a step; smaller keeps running answers flowing, larger starts new ones sooner",
+        ),
+    ] = 512
+
+
+class VerifierSettings(ModelSettings):
+    """The service that owns the target model."""
+
+    model_config = SettingsConfigDict(env_prefix="SAGUARO_VERIFIER_")
+    role: ClassVar[str] = "verifier"
+
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 50061
+    target: Annotated[
+        str, Field(min_length=1, description="target model: demo-target, a folder, or a Hugging Face id")
+    ] = "demo-target"
+    model_name: Annotated[
+        str | None, Field(min_length=1, description="name that requests use; default: last part of target")
+    ] = None
+    max_running: Annotated[
+        int,
+        Field(ge=1, le=4096, description="sequences decoded at once; more raises throughput and each one's latency"),
+    ] = 64
+    max_waiting: Annotated[
+        int, Field(ge=0, le=1 << 20, description="requests that may queue; beyond it they are refused at once")
+    ] = 1024
+    speculator: Annotated[str, Field(description="address of the speculator; empty decodes without one")] = (
+        "127.0.0.1:50071"
+    )
+    lookahead: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=16,
+            description="draft tokens in a speculation (K); more pays where acceptance is high; 0 is plain decoding",
+        ),
+    ] = 4
+    budget: Annotated[
+        int, Field(ge=0, le=128, description="outcomes prepared a round (B); more hits, later entries")
+    ] = 8
+    just_in_time_ms: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=10_000,
+            description="longest wait for a speculation after a cache miss; 0 never waits; default: measured",
+        ),
+    ] = None
+    reconnect_seconds: Annotated[
+        float, Field(gt=0, le=600, description="pause before a lost speculator is tried again")
+    ] = 1.0
+
+
+class SpeculatorSettings(ModelSettings):
+    """The service that owns the draft model."""
+
+    model_config = SettingsConfigDict(env_prefix="SAGUARO_SPECULATOR_")
+    role: ClassVar[str] = "speculator"
+
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 50071
+    draft: Annotated[
+        str, Field(min_length=1, description="draft model: demo-draft, a folder, or a Hugging Face id")
+    ] = "demo-draft"
+    target: Annotated[
+        str, Field(min_length=1, description="target model, whose embeddings and tokenizer the draft may share")
+    ] = "demo-target"
+    max_sequences: Annotated[
+        int, Field(ge=1, le=4096, description="sequences speculated at once; the rest decode plainly")
+    ] = 64
+    acceptance_prior: Annotated[
+        float,
+        Field(gt=0, lt=1, description="acceptance rate assumed until it is measured; higher prepares deeper outcomes"),
+    ] = 0.5
+    miss_exponent: Annotated[
+        float, Field(gt=0, le=10, description="r of the assumed miss law F**-r; smaller spreads the budget wider")
+    ] = 0.5
+    max_lookahead: Annotated[int, Field(ge=1, le=64, description="largest lookahead a verifier may ask for")] = 16
+    max_budget: Annotated[int, Field(ge=1, le=1024, description="largest budget a verifier may ask for")] = 128
+    lease_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="silence after which a sequence is closed and its KV freed")
+    ] = 60.0
+
+
+class GatewaySettings(ServiceSettings):
+    """The public door."""
+
+    model_config = SettingsConfigDict(env_prefix="SAGUARO_GATEWAY_")
+    role: ClassVar[str] = "gateway"
+
+    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 50051
+    verifier: Annotated[str, Field(min_length=1, description="address of the verifier")] = "127.0.0.1:50061"
+    tokenizer: Annotated[
+        str,
+        Field(min_length=1, description="model whose tokenizer and chat template are used: as the verifier's target"),
+    ] = "demo-target"
+    startup_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="longest wait at start for the tokenizer's folder and the verifier")
+    ] = 600.0
+    max_concurrent_requests: Annotated[
+        int, Field(ge=1, le=1 << 20, description="answers in flight; beyond it requests are refused at once")
+    ] = 1024
+    request_timeout_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="longest life of one answer where the client sets no deadline")
+    ] = 600.0
+
+
+SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """ "0-3,6" as (0, 1, 2, 3, 6); ValueError for anything else."""
+    cores: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
+            raise ValueError(f'cores are "{text}"; write them as "0" or "0-3,6"')
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low:
+            raise ValueError(f'cores are "{text}", but {part} counts down')
+        cores.update(range(low, high + 1))
+    return tuple(sorted(cores))

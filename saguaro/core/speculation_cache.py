@@ -1,0 +1,117 @@
+"""The verifier's local cache: verification outcome -> speculation, for the next round only.
+
+The speculator streams entries while the verification runs, in pieces, in any interleaving over sequences. The verifier
+asks once the outcome is known. Each entry belongs to one (sequence, epoch, round); what does not belong to the round
+that its sequence expects now is dropped and counted, so nothing stale and nothing of another sequence is answered.
+
+Not thread-safe: the engine thread owns it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from saguaro.types import LookupResult, SpeculationEntries, SpeculationPiece, TokenIds, VerificationOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAnswer:
+    """What the cache has for an outcome. Without a hit `token_ids` is empty and `drafting_ns` 0.
+
+    `drafting_ns`: from the speculator's taking up the round to its sending the last piece of this speculation.
+    """
+
+    result: LookupResult
+    token_ids: TokenIds = ()
+    drafting_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Speculation:
+    token_ids: TokenIds
+    drafting_ns: int
+
+
+@dataclass(slots=True)
+class _Round:
+    """What was collected for the round that a sequence expects."""
+
+    epoch: int
+    round: int
+    complete: bool = False
+    speculations: dict[VerificationOutcome, _Speculation] = field(default_factory=dict)
+
+
+class SpeculationCache:
+    """Entries of one expected round per sequence, bounded in number and length.
+
+    `num_stale` counts pieces that belonged nowhere: another round, epoch or sequence, a gap before them, or tokens that
+    contradict an earlier piece. `num_refused` counts pieces that went, wholly or in part, beyond a bound.
+    """
+
+    def __init__(self, max_entries: int, max_tokens: int) -> None:
+        """At most `max_entries` outcomes per sequence and `max_tokens` tokens per outcome."""
+        self._max_entries = max_entries
+        self._max_tokens = max_tokens
+        self._rounds: dict[int, _Round] = {}
+        self.num_stale = 0
+        self.num_refused = 0
+
+    def expect(self, sequence_id: int, epoch: int, round: int) -> None:
+        """Collect for this round from now on; drops what the sequence had for any other round or epoch."""
+        expected = self._rounds.get(sequence_id)
+        if expected is None or (expected.epoch, expected.round) != (epoch, round):
+            self._rounds[sequence_id] = _Round(epoch, round)
+
+    def insert(self, entries: SpeculationEntries) -> int:
+        """Merge pieces into the expected round; returns how many were stale. More may come after `complete`."""
+        expected = self._rounds.get(entries.sequence_id)
+        if expected is None or (expected.epoch, expected.round) != (entries.epoch, entries.round):
+            num_stale = len(entries.pieces)
+        else:
+            num_stale = sum(not self._merge(expected, piece, entries.drafting_ns) for piece in entries.pieces)
+            expected.complete = expected.complete or entries.complete
+        self.num_stale += num_stale
+        return num_stale
+
+    def lookup(self, sequence_id: int, outcome: VerificationOutcome) -> CacheAnswer:
+        """HIT with at least one token; else MISS when the round is complete, LATE while more may come.
+
+        NOT_SPECULATED for a sequence of which nothing is expected.
+        """
+        expected = self._rounds.get(sequence_id)
+        if expected is None:
+            return CacheAnswer(LookupResult.NOT_SPECULATED)
+        speculation = expected.speculations.get(outcome)
+        if speculation is not None:
+            return CacheAnswer(LookupResult.HIT, speculation.token_ids, speculation.drafting_ns)
+        return CacheAnswer(LookupResult.MISS if expected.complete else LookupResult.LATE)
+
+    def is_complete(self, sequence_id: int) -> bool:
+        """Whether the speculator said that no more will come for the expected round."""
+        expected = self._rounds.get(sequence_id)
+        return expected is not None and expected.complete
+
+    def close(self, sequence_id: int) -> None:
+        """Forget the sequence. Unknown ones are fine."""
+        self._rounds.pop(sequence_id, None)
+
+    def _merge(self, expected: _Round, piece: SpeculationPiece, drafting_ns: int) -> bool:
+        """Extend the outcome's speculation by what is new in the piece; False if the piece does not fit on to it."""
+        speculation = expected.speculations.get(piece.outcome)
+        known = speculation.token_ids if speculation else ()
+        if piece.offset > len(known):
+            return False
+        overlap = known[piece.offset : piece.offset + len(piece.token_ids)]
+        if piece.token_ids[: len(overlap)] != overlap:
+            return False
+        new = piece.token_ids[len(overlap) :]
+        room = self._max_tokens - len(known)
+        if speculation is None and len(expected.speculations) >= self._max_entries:
+            room = 0
+        if len(new) > room:
+            self.num_refused += 1
+            new = new[:room]
+        if new:
+            expected.speculations[piece.outcome] = _Speculation(known + new, drafting_ns)
+        return True

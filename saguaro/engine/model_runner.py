@@ -1,0 +1,150 @@
+"""One causal language model that serves many sequences: chunks in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from saguaro.engine import paged_attention
+from saguaro.engine.block_manager import BlockManager, BlockTable
+from saguaro.engine.paged_attention import AttentionPlan, KVPool
+from saguaro.engine.ragged_batch import Chunk, RaggedBatch
+from saguaro.errors import ConfigurationError
+
+_LAYERS_WITH_KV = {"full_attention", "sliding_attention"}
+_ROPE_TYPES_OF_THE_LENGTH = {"dynamic", "longrope"}
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The logits of one forward."""
+
+    rows: Tensor  # [R, vocab] float32
+    offsets: tuple[slice, ...]  # for each chunk, its rows
+
+    def of(self, chunk: int) -> Tensor:
+        """Rows of the chunk with that index, [num_logits, vocab]: one for each of its last num_logits tokens."""
+        return self.rows[self.offsets[chunk]]
+
+
+class ModelRunner:
+    """A transformers model on paged memory. Not thread-safe: one thread, the engine's own, calls it."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Takes `model` over: moves it to `device` and replaces its attention function.
+
+        The pool holds `num_blocks * block_size` tokens. Raises ConfigurationError for a model whose attention cannot be
+        replaced, or whose layers keep other state than keys and values of one size.
+        """
+        config: Any = _text_config(model.config)
+        _require_paged_attention(model, config)
+        self._device = torch.device(device)
+        self._model: Any = model.to(self._device).eval()
+        paged_attention.register()
+        self._model.set_attn_implementation(paged_attention.ATTENTION_NAME)
+        self._num_query_heads: int = config.num_attention_heads
+        self._context_limit = context_limit_tokens(config)
+        self._vocab_size: int = config.vocab_size
+        self.block_manager = BlockManager(num_blocks, block_size)
+        self.kv_pool = KVPool(
+            num_layers=config.num_hidden_layers,
+            num_slots=num_blocks * block_size,
+            num_kv_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            dtype=next(model.parameters()).dtype,
+            device=self._device,
+        )
+
+    @property
+    def context_limit(self) -> int:
+        """Longest sequence that the model serves, see `context_limit_tokens`."""
+        return self._context_limit
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits: the embeddings' size, perhaps padded beyond the tokenizer's."""
+        return self._vocab_size
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @torch.inference_mode()
+    def forward(self, chunks: Sequence[Chunk]) -> Logits:
+        """Runs all chunks in one pass, writes their KV, and returns the logits that they want.
+
+        Raises ValueError for a position at or beyond the context limit.
+        """
+        last_position = max(int(np.max(chunk.positions)) for chunk in chunks)
+        if last_position >= self._context_limit:
+            raise ValueError(f"position {last_position}: the context limit is {self._context_limit} tokens")
+        batch = RaggedBatch.build(chunks, self._device)
+        output = self._model(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            logits_to_keep=batch.logit_rows,
+            saguaro_plan=AttentionPlan.build(batch, self.kv_pool, self._num_query_heads),
+        )
+        return Logits(output.logits[0].float(), batch.row_offsets)
+
+    def warm_up(self) -> None:
+        """One small forward: pays for what is lazily set up, and shows whether the model runs at all."""
+        with BlockTable(self.block_manager) as table:
+            num_tokens = min(4, self._context_limit, self.kv_pool.num_slots)
+            table.reserve(num_tokens)
+            logits = self.forward([Chunk.causal([0] * num_tokens, 0, table, num_logits=1)]).rows
+        if logits.shape != (1, self._vocab_size) or not bool(torch.isfinite(logits).all()):
+            raise ConfigurationError(f"a test forward gave logits of shape {tuple(logits.shape)}, or not all finite")
+
+
+def context_limit_tokens(config: Any) -> int:
+    """Longest sequence for which a model means the same however its forwards are cut and batched.
+
+    That is max_position_embeddings, but at most one sliding window (then the window never masks anything), and at most
+    the original length where the rotary frequencies change with the length of the batch (dynamic NTK, LongRoPE): keys
+    already in the pool, and other sequences, must not depend on it.
+    """
+    config = _text_config(config)
+    limits = [config.max_position_embeddings]
+    layer_types = getattr(config, "layer_types", None)
+    window = getattr(config, "sliding_window", None)
+    if window is not None and (layer_types is None or "sliding_attention" in layer_types):
+        limits.append(window)
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        original = parameters.get("original_max_position_embeddings")
+        if parameters.get("rope_type") in _ROPE_TYPES_OF_THE_LENGTH and original is not None:
+            limits.append(original)
+    return int(min(limits))
+
+
+def _text_config(config: Any) -> Any:
+    return config.get_text_config(decoder=True)
+
+
+def _require_paged_attention(model: PreTrainedModel, config: Any) -> None:
+    name = type(model).__name__
+    if not getattr(model, "_supports_attention_backend", False):
+        raise ConfigurationError(
+            f"{name} cannot run on paged attention: transformers gives its attention layers no exchangeable function; "
+            "Llama, Qwen2, Qwen3, Mistral and most decoder-only models of recent years have one"
+        )
+    unknown = set(getattr(config, "layer_types", None) or ()) - _LAYERS_WITH_KV
+    if unknown:
+        raise ConfigurationError(
+            f"{name} has layers of type {', '.join(sorted(unknown))}; the engine serves full and sliding attention only"
+        )

@@ -1,0 +1,172 @@
+"""Attention over the paged KV pool, in the shape in which transformers calls an attention function.
+
+transformers finds it under `ATTENTION_NAME`; the model's forward passes our `AttentionPlan` through to every layer. A
+layer writes its new keys and values into the pool and then, group by group, gathers each chunk's context and attends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from saguaro.engine.ragged_batch import AttentionGroup, RaggedBatch
+from saguaro.errors import ConfigurationError
+
+ATTENTION_NAME = "saguaro_paged"
+
+
+class KVPool:
+    """Keys and values of every slot, layer by layer.
+
+    Memory is not initialised: on a CPU the system hands it out as slots are first written. A slot that was never
+    written may hold NaN, so nothing may gather one, masked or not (0 * NaN is NaN).
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        num_slots: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device | str,
+    ) -> None:
+        # Keys and values side by side: one gather fetches both.
+        self.layers: list[Tensor] = [  # each [num_slots, 2, num_kv_heads, head_dim]
+            torch.empty((num_slots, 2, num_kv_heads, head_dim), dtype=dtype, device=device) for _ in range(num_layers)
+        ]
+        self._gathered = torch.empty((0, 2, num_kv_heads, head_dim), dtype=dtype, device=device)
+
+    @property
+    def num_slots(self) -> int:
+        return self.layers[0].shape[0]
+
+    @property
+    def num_kv_heads(self) -> int:
+        return self.layers[0].shape[2]
+
+    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Stores `keys` and `values`, both [T, num_kv_heads, head_dim], into `slots` [T]."""
+        self.layers[layer].index_copy_(0, slots, torch.stack((keys, values), dim=1))
+
+    def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of `slots` [S, L], each [S, num_kv_heads, L, head_dim]; valid until the next gather.
+
+        The buffer is reused: a fresh one for each layer costs more in page faults than the copy itself.
+        """
+        num_sequences, length = slots.shape
+        num_rows = num_sequences * length
+        if num_rows > len(self._gathered):
+            self._gathered = self._gathered.new_empty((num_rows, *self._gathered.shape[1:]))
+        source, target = self.layers[layer].flatten(1), self._gathered[:num_rows].flatten(1)
+        torch.index_select(source, 0, slots.reshape(-1), out=target)
+        both = self._gathered[:num_rows].view(num_sequences, length, *self._gathered.shape[1:])  # [S, L, 2, Hkv, D]
+        keys, values = both.permute(2, 0, 3, 1, 4).unbind(0)
+        return keys, values
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupPlan:
+    query_rows: Tensor  # [S, q]
+    context_slots: Tensor  # [S, L]
+    bias: Tensor | None  # [S, 1, q * G, L] in the queries' type: 0 where seen, -inf where not
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """What every layer of one forward needs, made once."""
+
+    pool: KVPool
+    write_slots: Tensor  # [T]
+    groups: tuple[_GroupPlan, ...]
+    flat_order: Tensor | None  # [T]
+
+    @staticmethod
+    def build(batch: RaggedBatch, pool: KVPool, num_query_heads: int) -> AttentionPlan:
+        """The plan of `batch` for a model with `num_query_heads`, a multiple of the pool's KV heads."""
+        heads_per_kv_head = num_query_heads // pool.num_kv_heads
+        dtype = pool.layers[0].dtype
+        groups = tuple(
+            _GroupPlan(group.query_rows, group.context_slots, _bias(group, heads_per_kv_head, dtype))
+            for group in batch.groups
+        )
+        return AttentionPlan(pool, batch.write_slots, groups, batch.flat_order)
+
+
+def _bias(group: AttentionGroup, heads_per_kv_head: int, dtype: torch.dtype) -> Tensor | None:
+    """Made in advance: scaled_dot_product_attention would convert a boolean mask again in every layer."""
+    if group.mask is None:
+        return None
+    mask = group.mask.repeat_interleave(heads_per_kv_head, dim=2)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,  # [1, H, T, D], rotated
+    key: Tensor,  # [1, Hkv, T, D], rotated
+    value: Tensor,  # [1, Hkv, T, D]
+    attention_mask: Tensor | None,
+    *,
+    saguaro_plan: AttentionPlan,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Attends every token of the flat batch to its own context; returns ([1, T, H, D], None).
+
+    Dropout is for training and sliding windows never matter within the runner's context limit, so both are ignored.
+    Raises ConfigurationError for score terms that it does not know (attention sinks, position biases).
+    """
+    if s_aux is not None or position_bias is not None:
+        raise ConfigurationError(
+            "this model adds attention sinks or position biases, which the engine does not support"
+        )
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    plan, pool = saguaro_plan, saguaro_plan.pool
+    pool.write(layer, plan.write_slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    queries = query[0].transpose(0, 1)  # [T, H, D]
+    attended = [_attend(pool, layer, queries, group, scaling, softcap) for group in plan.groups]
+    output = attended[0] if len(attended) == 1 else torch.cat(attended)
+    return (output if plan.flat_order is None else output[plan.flat_order])[None], None
+
+
+def _attend(
+    pool: KVPool, layer: int, queries: Tensor, group: _GroupPlan, scaling: float | None, softcap: float | None
+) -> Tensor:
+    """Outputs [S * q, H, D] of one group.
+
+    The G query heads of one KV head become rows of one attention problem, so keys and values are never repeated.
+    """
+    keys, values = pool.gather(layer, group.context_slots)
+    num_sequences, num_kv_heads, _, head_dim = keys.shape
+    num_queries = group.query_rows.shape[1]
+    grouped = queries[group.query_rows].view(num_sequences, num_queries, num_kv_heads, -1, head_dim)
+    folded = grouped.transpose(1, 2).reshape(num_sequences, num_kv_heads, -1, head_dim)  # [S, Hkv, q * G, D]
+    if softcap is None:
+        output = nn.functional.scaled_dot_product_attention(folded, keys, values, attn_mask=group.bias, scale=scaling)
+    else:
+        output = _softcapped_attention(folded, keys, values, group.bias, scaling or head_dim**-0.5, softcap)
+    unfolded = output.view(num_sequences, num_kv_heads, num_queries, -1, head_dim).transpose(1, 2)
+    return unfolded.reshape(num_sequences * num_queries, -1, head_dim)
+
+
+def _softcapped_attention(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float, softcap: float
+) -> Tensor:
+    """Scores squashed into (-softcap, softcap) by tanh before the mask (Gemma 2, arXiv 2408.00118)."""
+    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * (scaling / softcap))
+    if bias is not None:
+        scores = scores + bias
+    return torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype), value)
+
+
+def register() -> None:
+    """Makes the function known to transformers as `ATTENTION_NAME`. Harmless when repeated."""
+    AttentionInterface.register(ATTENTION_NAME, paged_attention)

@@ -1,0 +1,50 @@
+"""Every error that Saguaro raises on purpose.
+
+SaguaroError
+ +-- InvalidRequest      a parameter, prompt or size that cannot be served; names the field
+ +-- ModelNotFound       a model name that is not served
+ +-- Unavailable         try again later or elsewhere: draining, queue full, peer away
+ +-- Incompatible        two services that cannot work together; lists the differences
+ +-- SequenceFault       our own fault on one sequence; the others go on
+ +-- ConfigurationError  settings or model files that a service cannot start with
+
+`saguaro.server` maps the tree to gRPC codes by one table, `saguaro.client` maps codes back.
+"""
+
+from __future__ import annotations
+
+
+class SaguaroError(Exception):
+    """Base of all. The message says what was given and what would work."""
+
+
+class InvalidRequest(SaguaroError):
+    """A request that can never be served as it stands."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ModelNotFound(SaguaroError):
+    """A model name that is not served here."""
+
+
+class Unavailable(SaguaroError):
+    """Cannot serve now; the same request may succeed after `retry_after_seconds`, or elsewhere."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Incompatible(SaguaroError):
+    """Two services whose models or contracts do not fit."""
+
+
+class SequenceFault(SaguaroError):
+    """Our own fault on one sequence; the traceback is in the service's log under the request id."""
+
+
+class ConfigurationError(SaguaroError):
+    """Settings or files that a service cannot start with."""

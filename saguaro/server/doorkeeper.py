@@ -1,0 +1,133 @@
+"""Stands before every call: admits it or not, counts it, and turns what it raises into a typed status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from typing import Any
+
+import grpc
+
+from saguaro.errors import SaguaroError, SequenceFault, Unavailable
+from saguaro.wire.status import status_of
+
+logger = logging.getLogger(__name__)
+
+REQUEST_ID_KEY = "x-request-id"
+
+_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id")
+
+
+def current_request_id() -> str:
+    """Id of the call that runs: the caller's `x-request-id`, else a random one. A fresh one outside of calls."""
+    return _request_id.get(None) or secrets.token_hex(8)
+
+
+class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Interceptor for the services named in `services`; health and reflection pass by it."""
+
+    def __init__(self, services: Collection[str], closed_because: str) -> None:
+        self._services = frozenset(services)
+        self._closed_because: str | None = closed_because
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def open(self) -> None:
+        """Admit calls from now on."""
+        self._closed_because = None
+
+    def close(self, because: str) -> None:
+        """Answer new calls Unavailable with `because`; running ones go on."""
+        self._closed_because = because
+
+    async def wait_idle(self, timeout_seconds: float) -> bool:
+        """Whether the last running call ended within the timeout."""
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Wrap the handler of an admitted service; gRPC calls this for each incoming call."""
+        handler = await continuation(handler_call_details)
+        method: str = handler_call_details.method
+        if handler is None or method.split("/")[1] not in self._services:
+            return handler
+        metadata = dict(handler_call_details.invocation_metadata or ())
+        request_id = str(metadata.get(REQUEST_ID_KEY) or secrets.token_hex(8))
+        return self._wrap(handler, method, request_id)
+
+    def _wrap(self, handler: Any, method: str, request_id: str) -> Any:
+        kind = _kind(handler)
+        behavior = getattr(handler, kind)
+
+        # Both are coroutines, the streaming one too: a cancelled call then ends inside our frames, and closes the
+        # service's generator at once instead of when it is collected.
+        async def answer(request: Any, context: Any) -> Any:
+            async with self._call(method, request_id, context):
+                return await behavior(request, context)
+
+        async def stream(request: Any, context: Any) -> None:
+            async with self._call(method, request_id, context):
+                if not inspect.isasyncgenfunction(behavior):
+                    await behavior(request, context)
+                    return
+                async with contextlib.aclosing(behavior(request, context)) as responses:
+                    async for response in responses:
+                        await context.write(response)
+
+        wrapped: Callable[..., Any] = stream if handler.response_streaming else answer
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(
+            wrapped,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _call(self, method: str, request_id: str, context: Any) -> AsyncIterator[None]:
+        _request_id.set(request_id)
+        try:
+            with self._counted():
+                yield
+        except grpc.aio.AbortError:
+            raise
+        except SaguaroError as error:
+            if isinstance(error, SequenceFault):
+                logger.exception("request %s: %s failed", request_id, method)
+            await _abort(context, error)
+        except Exception:
+            logger.exception("request %s: %s failed", request_id, method)
+            await _abort(context, SequenceFault(f"internal error; the service's log has the cause under {request_id}"))
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self._closed_because is not None:
+            raise Unavailable(self._closed_because)
+        self._running += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if self._running == 0:
+                self._idle.set()
+
+
+def _kind(handler: Any) -> str:
+    """Name of the handler's behavior attribute, as in `unary_stream`."""
+    return "_".join(
+        "stream" if streams else "unary" for streams in (handler.request_streaming, handler.response_streaming)
+    )
+
+
+async def _abort(context: Any, error: SaguaroError) -> None:
+    status = status_of(error)
+    await context.abort(status.code, status.details, status.trailing_metadata)

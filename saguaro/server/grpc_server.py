@@ -1,0 +1,186 @@
+"""One gRPC port: bind, start, serve until a signal, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from saguaro.config import ServiceSettings
+from saguaro.errors import ConfigurationError
+from saguaro.server.doorkeeper import Doorkeeper
+
+logger = logging.getLogger(__name__)
+
+# Adds servicers to the server and returns the full names of their services.
+Register = Callable[[grpc.aio.Server], Sequence[str]]
+Hook = Callable[[], Awaitable[None]]
+
+
+class GrpcServer:
+    """A port with health (a real Watch), reflection, typed errors and drain.
+
+    Life: `start` (bound; health NOT_SERVING; calls answered Unavailable) -> `admit` (SERVING) -> `stop`.
+    """
+
+    def __init__(self, settings: ServiceSettings, register: Register, *, role: str) -> None:
+        self._settings = settings
+        self._register = register
+        self._role = role
+        self._health = health.aio.HealthServicer()
+        self._port: int | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port; with port 0 in the settings, the one that the system chose."""
+        assert self._port is not None, "start() binds the port"
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """host:port, as clients dial it."""
+        return _join(self._settings.host, self.port)
+
+    async def start(self) -> None:
+        """Bind and listen. Raises ConfigurationError where the port cannot be had."""
+        _check_free(self._role, self._settings.host, self._settings.port)
+        # The interceptor must exist before the server, the names of the services only come from `register`.
+        services: set[str] = set()
+        self._doorkeeper = Doorkeeper(services, f"the {self._role} is starting")
+        self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings))
+        services.update(self._register(self._server))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
+        self._services = ("", *sorted(services))
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        try:
+            self._port = self._server.add_insecure_port(_join(self._settings.host, self._settings.port))
+        except RuntimeError as error:
+            raise ConfigurationError(f"{self._role} cannot listen on {self._settings.host}: {error}") from None
+        await self._server.start()
+
+    async def admit(self) -> None:
+        """Take calls and say so."""
+        self._doorkeeper.open()
+        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        logger.info("%s serving on %s", self._role, self.address)
+
+    async def stop(self, drain_seconds: float = 0.0, on_drain: Hook | None = None) -> None:
+        """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left."""
+        await self._health.enter_graceful_shutdown()
+        self._doorkeeper.close(f"the {self._role} is draining")
+        if on_drain is not None:
+            await on_drain()
+        if drain_seconds > 0 and not await self._doorkeeper.wait_idle(drain_seconds):
+            logger.warning("calls still running after a drain of %g s are cut", drain_seconds)
+        # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
+        await self._server.stop(None)
+
+    async def _set_health(self, status: int) -> None:
+        for service in self._services:
+            await self._health.set(service, status)
+
+
+async def serve(
+    settings: ServiceSettings,
+    register: Register,
+    *,
+    role: str,
+    ready: Hook | None = None,
+    on_drain: Hook | None = None,
+    on_stop: Hook | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
+
+    `ready` runs with the port bound and health NOT_SERVING. `on_drain` is told that no new calls come, while old
+    ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
+    """
+    server = GrpcServer(settings, register, role=role)
+    try:
+        with _stop_signal() as stop:
+            await server.start()
+            if ready is None or await _completes_before(ready, stop):
+                await server.admit()
+                await stop.wait()
+            logger.info("%s draining for up to %g s", role, settings.drain_seconds)
+            await server.stop(settings.drain_seconds, on_drain)
+    finally:
+        if on_stop is not None:
+            await on_stop()
+    logger.info("%s stopped", role)
+
+
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[asyncio.Event]:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield stop
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+async def _completes_before(hook: Hook, stop: asyncio.Event) -> bool:
+    """Whether `hook` ended before `stop` was set; it is cancelled otherwise. What it raises is raised."""
+    work, waiting = asyncio.ensure_future(hook()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            return False
+        await work
+        return True
+    finally:
+        for task in (work, waiting):
+            task.cancel()
+        await asyncio.gather(work, waiting, return_exceptions=True)
+
+
+def _server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.keepalive_time_ms", int(settings.keepalive_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        # Clients ping at our own interval, between calls too; a third of it leaves room for clocks and settings.
+        ("grpc.http2.min_ping_interval_without_data_ms", int(settings.keepalive_seconds * 1000 / 3)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A second service on the same port must fail, not share the calls.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def _check_free(role: str, host: str, port: int) -> None:
+    """Try the address with a plain socket, whose error says what is wrong; gRPC's says only that it failed."""
+    if port == 0:
+        return
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{role} cannot listen on {_join(host, port)}: {error.strerror}; choose another with --port or --host"
+        ) from None
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

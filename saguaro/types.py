@@ -1,0 +1,272 @@
+"""The nouns that all services share: values only, no torch, no proto.
+
+Enum values equal those of the contract in proto/saguaro/v1; `saguaro.wire` converts.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+PROTOCOL_VERSION = 1
+
+TokenIds = tuple[int, ...]
+
+
+class AcceptanceMode(enum.IntEnum):
+    """How draft tokens are accepted; every mode is lossless."""
+
+    COUPLED = 1
+
+
+class FinishReason(enum.IntEnum):
+    """Why a generation ended by itself."""
+
+    STOP = 1
+    LENGTH = 2
+
+
+class TokenProvenance(enum.IntEnum):
+    """Where an emitted token came from."""
+
+    CACHED_DRAFT = 1
+    LATE_DRAFT = 2
+    BONUS = 3
+    PLAIN = 4
+
+
+class LookupResult(enum.IntEnum):
+    """What the speculation cache answered to a round's outcome."""
+
+    HIT = 1
+    MISS = 2
+    LATE = 3
+    NOT_SPECULATED = 4
+
+
+class NotSpeculatingReason(enum.IntEnum):
+    """Why a speculator gives a sequence no speculations."""
+
+    CONTEXT_LIMIT = 1
+    OVERLOADED = 2
+    UNKNOWN_SEQUENCE = 3
+    DRAINING = 4
+    MALFORMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen. Temperature 0 is greedy; top_k 0 and top_p 1 keep every token."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationOutcome:
+    """(k, t*): how many draft tokens the target accepted, and the token that it added after them."""
+
+    num_accepted: int
+    bonus_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What a verifier and a speculator must agree on."""
+
+    name: str
+    tokenizer_fingerprint: str
+    usable_vocabulary_tokens: int
+    context_limit_tokens: int
+    dtype: str
+
+
+# --- the Speculate stream ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSequence:
+    """Begin a sequence at the speculator; the outcome awaited next is (0, token) of `round`."""
+
+    sequence_id: int
+    epoch: int
+    round: int
+    token_ids: TokenIds
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRound:
+    """A round's outcome and what the next round verifies; `speculation` None asks for one just in time."""
+
+    sequence_id: int
+    epoch: int
+    round: int
+    outcome: VerificationOutcome
+    speculation: TokenIds | None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSequence:
+    """End a sequence at the speculator."""
+
+    sequence_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierFrame:
+    """One frame, verifier to speculator."""
+
+    step_id: int
+    lookahead: int
+    budget: int
+    soft_deadline_ns: int = 0
+    opens: tuple[OpenSequence, ...] = ()
+    commits: tuple[CommitRound, ...] = ()
+    closes: tuple[CloseSequence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationPiece:
+    """Consecutive tokens, from `offset`, of the speculation prepared for one outcome."""
+
+    outcome: VerificationOutcome
+    offset: int
+    token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationEntries:
+    """Pieces for the outcomes of one round of one sequence; `complete` when no more will come for the round."""
+
+    sequence_id: int
+    epoch: int
+    round: int
+    pieces: tuple[SpeculationPiece, ...]
+    complete: bool
+    drafting_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceStatus:
+    """The speculator's word that it does not speculate a sequence."""
+
+    sequence_id: int
+    epoch: int
+    reason: NotSpeculatingReason
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculatorFrame:
+    """One frame, speculator to verifier."""
+
+    entries: tuple[SpeculationEntries, ...] = ()
+    statuses: tuple[SequenceStatus, ...] = ()
+    free_kv_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculatorInfo:
+    """A speculator's answer to the handshake."""
+
+    protocol_version: int
+    model: ModelIdentity
+    acceptance_modes: tuple[AcceptanceMode, ...]
+    max_lookahead: int
+    max_budget: int
+    num_kv_blocks: int
+    free_kv_blocks: int
+    num_sequences: int
+
+
+# --- generations ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A tokenized prompt and how to go on from it; `max_tokens` None means up to the context limit."""
+
+    request_id: str
+    prompt: TokenIds
+    sampling: SamplingParams = SamplingParams()
+    model: str = ""
+    max_tokens: int | None = None
+    ignore_eos: bool = False
+    disable_speculation: bool = False
+    include_rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One verification as its sequence lived it. `wait_ns`: from the previous commit to the start of this forward."""
+
+    round: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    lookup: LookupResult
+    wait_ns: int
+    verify_ns: int
+    accept_ns: int
+    drafting_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationReport:
+    """What speculation did for one generation. Round 0, the prompt's own forward, counts as no round."""
+
+    speculating: bool
+    reason: str = ""
+    num_rounds: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_late: int = 0
+    rounds: tuple[RoundReport, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStarted:
+    """The generation was admitted; `seed` is the one in force."""
+
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """Tokens that one verification emitted, and where each came from."""
+
+    token_ids: TokenIds
+    provenance: tuple[TokenProvenance, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationFinished:
+    """The generation ended by itself."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_generated_tokens: int
+    num_cached_prompt_tokens: int
+    speculation: SpeculationReport
+
+
+GenerationEvent = GenerationStarted | TokenRun | GenerationFinished
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierInfo:
+    """Who a verifier is and whether it is speculated."""
+
+    protocol_version: int
+    model: ModelIdentity
+    eos_token_ids: TokenIds
+    speculating: bool
+    not_speculating_reason: str
+    speculator_address: str
+    lookahead: int
+    budget: int

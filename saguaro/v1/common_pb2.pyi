@@ -1,0 +1,120 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AcceptanceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPTANCE_MODE_UNSPECIFIED: _ClassVar[AcceptanceMode]
+    ACCEPTANCE_MODE_COUPLED: _ClassVar[AcceptanceMode]
+
+class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINISH_REASON_UNSPECIFIED: _ClassVar[FinishReason]
+    FINISH_REASON_STOP: _ClassVar[FinishReason]
+    FINISH_REASON_LENGTH: _ClassVar[FinishReason]
+
+class TokenProvenance(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TOKEN_PROVENANCE_UNSPECIFIED: _ClassVar[TokenProvenance]
+    TOKEN_PROVENANCE_CACHED_DRAFT: _ClassVar[TokenProvenance]
+    TOKEN_PROVENANCE_LATE_DRAFT: _ClassVar[TokenProvenance]
+    TOKEN_PROVENANCE_BONUS: _ClassVar[TokenProvenance]
+    TOKEN_PROVENANCE_PLAIN: _ClassVar[TokenProvenance]
+
+class LookupResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOOKUP_RESULT_UNSPECIFIED: _ClassVar[LookupResult]
+    LOOKUP_RESULT_HIT: _ClassVar[LookupResult]
+    LOOKUP_RESULT_MISS: _ClassVar[LookupResult]
+    LOOKUP_RESULT_LATE: _ClassVar[LookupResult]
+    LOOKUP_RESULT_NOT_SPECULATED: _ClassVar[LookupResult]
+ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode
+ACCEPTANCE_MODE_COUPLED: AcceptanceMode
+FINISH_REASON_UNSPECIFIED: FinishReason
+FINISH_REASON_STOP: FinishReason
+FINISH_REASON_LENGTH: FinishReason
+TOKEN_PROVENANCE_UNSPECIFIED: TokenProvenance
+TOKEN_PROVENANCE_CACHED_DRAFT: TokenProvenance
+TOKEN_PROVENANCE_LATE_DRAFT: TokenProvenance
+TOKEN_PROVENANCE_BONUS: TokenProvenance
+TOKEN_PROVENANCE_PLAIN: TokenProvenance
+LOOKUP_RESULT_UNSPECIFIED: LookupResult
+LOOKUP_RESULT_HIT: LookupResult
+LOOKUP_RESULT_MISS: LookupResult
+LOOKUP_RESULT_LATE: LookupResult
+LOOKUP_RESULT_NOT_SPECULATED: LookupResult
+
+class SamplingParams(_message.Message):
+    __slots__ = ("temperature", "top_p", "top_k", "seed", "choice")
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    choice: int
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
+
+class ModelIdentity(_message.Message):
+    __slots__ = ("name", "tokenizer_fingerprint", "usable_vocabulary_tokens", "context_limit_tokens", "dtype")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    USABLE_VOCABULARY_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LIMIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    tokenizer_fingerprint: str
+    usable_vocabulary_tokens: int
+    context_limit_tokens: int
+    dtype: str
+    def __init__(self, name: _Optional[str] = ..., tokenizer_fingerprint: _Optional[str] = ..., usable_vocabulary_tokens: _Optional[int] = ..., context_limit_tokens: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
+
+class RoundReport(_message.Message):
+    __slots__ = ("round", "num_draft_tokens", "num_accepted_tokens", "lookup", "wait_ns", "verify_ns", "accept_ns", "drafting_ns")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    WAIT_NS_FIELD_NUMBER: _ClassVar[int]
+    VERIFY_NS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_NS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTING_NS_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    lookup: LookupResult
+    wait_ns: int
+    verify_ns: int
+    accept_ns: int
+    drafting_ns: int
+    def __init__(self, round: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., lookup: _Optional[_Union[LookupResult, str]] = ..., wait_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., accept_ns: _Optional[int] = ..., drafting_ns: _Optional[int] = ...) -> None: ...
+
+class SpeculationReport(_message.Message):
+    __slots__ = ("speculating", "reason", "num_rounds", "num_draft_tokens", "num_accepted_tokens", "cache_hits", "cache_misses", "cache_late", "rounds")
+    SPECULATING_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_LATE_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    speculating: bool
+    reason: str
+    num_rounds: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    cache_hits: int
+    cache_misses: int
+    cache_late: int
+    rounds: _containers.RepeatedCompositeFieldContainer[RoundReport]
+    def __init__(self, speculating: _Optional[bool] = ..., reason: _Optional[str] = ..., num_rounds: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., cache_late: _Optional[int] = ..., rounds: _Optional[_Iterable[_Union[RoundReport, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,141 @@
+"""Types that several services share, to and from the contract."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import TypeVar, cast
+
+from saguaro.errors import Incompatible
+from saguaro.types import (
+    LookupResult,
+    ModelIdentity,
+    RoundReport,
+    SamplingParams,
+    SpeculationReport,
+    TokenProvenance,
+)
+from saguaro.v1 import common_pb2
+
+Kind = TypeVar("Kind", bound=enum.IntEnum)
+
+
+def enum_from_proto(kind: type[Kind], value: int) -> Kind:
+    """The member with the contract's number; Incompatible for a number that this version does not know."""
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f"{member.name}={member.value}" for member in kind)
+        raise Incompatible(f"the peer sent {kind.__name__} {value}; this version knows {known}") from None
+
+
+def sampling_to_proto(sampling: SamplingParams, *, with_seed: bool = True) -> common_pb2.SamplingParams:
+    """`with_seed` False leaves the seed to the service that receives the message."""
+    message = common_pb2.SamplingParams(
+        temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k, choice=sampling.choice
+    )
+    if with_seed:
+        message.seed = sampling.seed
+    return message
+
+
+def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingParams, bool]:
+    """The parameters, not validated, and whether the message gave a seed; without one the seed is 0."""
+    sampling = SamplingParams(
+        temperature=message.temperature,
+        top_p=message.top_p if message.HasField("top_p") else 1.0,
+        top_k=message.top_k,
+        seed=message.seed,
+        choice=message.choice,
+    )
+    return sampling, message.HasField("seed")
+
+
+def identity_to_proto(identity: ModelIdentity) -> common_pb2.ModelIdentity:
+    """Field by field."""
+    return common_pb2.ModelIdentity(
+        name=identity.name,
+        tokenizer_fingerprint=identity.tokenizer_fingerprint,
+        usable_vocabulary_tokens=identity.usable_vocabulary_tokens,
+        context_limit_tokens=identity.context_limit_tokens,
+        dtype=identity.dtype,
+    )
+
+
+def identity_from_proto(message: common_pb2.ModelIdentity) -> ModelIdentity:
+    """Field by field."""
+    return ModelIdentity(
+        name=message.name,
+        tokenizer_fingerprint=message.tokenizer_fingerprint,
+        usable_vocabulary_tokens=message.usable_vocabulary_tokens,
+        context_limit_tokens=message.context_limit_tokens,
+        dtype=message.dtype,
+    )
+
+
+def provenance_to_proto(provenance: Iterable[TokenProvenance]) -> list[common_pb2.TokenProvenance]:
+    """Our numbers are the contract's; the generated stubs only know them under another type."""
+    return cast("list[common_pb2.TokenProvenance]", [item.value for item in provenance])
+
+
+def provenance_from_proto(provenance: Iterable[int]) -> tuple[TokenProvenance, ...]:
+    """Where each token came from."""
+    return tuple(enum_from_proto(TokenProvenance, item) for item in provenance)
+
+
+def round_report_to_proto(report: RoundReport) -> common_pb2.RoundReport:
+    """Field by field."""
+    return common_pb2.RoundReport(
+        round=report.round,
+        num_draft_tokens=report.num_draft_tokens,
+        num_accepted_tokens=report.num_accepted_tokens,
+        lookup=cast("common_pb2.LookupResult", report.lookup.value),
+        wait_ns=report.wait_ns,
+        verify_ns=report.verify_ns,
+        accept_ns=report.accept_ns,
+        drafting_ns=report.drafting_ns,
+    )
+
+
+def round_report_from_proto(message: common_pb2.RoundReport) -> RoundReport:
+    """Field by field."""
+    return RoundReport(
+        round=message.round,
+        num_draft_tokens=message.num_draft_tokens,
+        num_accepted_tokens=message.num_accepted_tokens,
+        lookup=enum_from_proto(LookupResult, message.lookup),
+        wait_ns=message.wait_ns,
+        verify_ns=message.verify_ns,
+        accept_ns=message.accept_ns,
+        drafting_ns=message.drafting_ns,
+    )
+
+
+def speculation_report_to_proto(report: SpeculationReport) -> common_pb2.SpeculationReport:
+    """Field by field, rounds included where the report has them."""
+    return common_pb2.SpeculationReport(
+        speculating=report.speculating,
+        reason=report.reason,
+        num_rounds=report.num_rounds,
+        num_draft_tokens=report.num_draft_tokens,
+        num_accepted_tokens=report.num_accepted_tokens,
+        cache_hits=report.cache_hits,
+        cache_misses=report.cache_misses,
+        cache_late=report.cache_late,
+        rounds=[round_report_to_proto(item) for item in report.rounds],
+    )
+
+
+def speculation_report_from_proto(message: common_pb2.SpeculationReport) -> SpeculationReport:
+    """Field by field."""
+    return SpeculationReport(
+        speculating=message.speculating,
+        reason=message.reason,
+        num_rounds=message.num_rounds,
+        num_draft_tokens=message.num_draft_tokens,
+        num_accepted_tokens=message.num_accepted_tokens,
+        cache_hits=message.cache_hits,
+        cache_misses=message.cache_misses,
+        cache_late=message.cache_late,
+        rounds=tuple(round_report_from_proto(item) for item in message.rounds),
+    )

@@ -1,0 +1,156 @@
+"""GatewayService: proto <-> types."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from saguaro.answers import (
+    AnswerDelta,
+    AnswerEvent,
+    AnswerFinished,
+    AnswerRequest,
+    AnswerStarted,
+    ChatMessage,
+    ChatPrompt,
+    Prompt,
+    ServedModel,
+    TextPrompt,
+    TokenPrompt,
+)
+from saguaro.errors import InvalidRequest
+from saguaro.types import FinishReason, SamplingParams
+from saguaro.v1 import common_pb2
+from saguaro.v1 import gateway_pb2 as pb
+from saguaro.wire.common import (
+    enum_from_proto,
+    identity_from_proto,
+    identity_to_proto,
+    provenance_from_proto,
+    provenance_to_proto,
+    sampling_from_proto,
+    sampling_to_proto,
+    speculation_report_from_proto,
+    speculation_report_to_proto,
+)
+
+
+def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
+    """What a client asks. Numbers must be within the contract's types: see `saguaro.validation`."""
+    sampling = SamplingParams(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        seed=request.seed or 0,
+        choice=request.choice,
+    )
+    message = pb.GenerateRequest(
+        model=request.model,
+        sampling=sampling_to_proto(sampling, with_seed=request.seed is not None),
+        max_tokens=request.max_tokens,
+        ignore_eos=request.ignore_eos,
+        disable_speculation=request.disable_speculation,
+        include_rounds=request.include_rounds,
+    )
+    match request.prompt:
+        case TextPrompt(text):
+            message.text = text
+        case ChatPrompt(messages):
+            message.chat.SetInParent()
+            message.chat.messages.extend(pb.ChatMessage(role=item.role, content=item.content) for item in messages)
+        case TokenPrompt(token_ids):
+            message.tokens.SetInParent()
+            message.tokens.token_ids.extend(token_ids)
+    return message
+
+
+def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
+    """What a client asked, not validated; InvalidRequest where there is no prompt at all."""
+    sampling, seed_given = sampling_from_proto(message.sampling)
+    return AnswerRequest(
+        prompt=_prompt_from_proto(message),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed if seed_given else None,
+        choice=sampling.choice,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        model=message.model,
+        ignore_eos=message.ignore_eos,
+        disable_speculation=message.disable_speculation,
+        include_rounds=message.include_rounds,
+    )
+
+
+def _prompt_from_proto(message: pb.GenerateRequest) -> Prompt:
+    match message.WhichOneof("prompt"):
+        case "text":
+            return TextPrompt(message.text)
+        case "chat":
+            return ChatPrompt(tuple(ChatMessage(item.role, item.content) for item in message.chat.messages))
+        case "tokens":
+            return TokenPrompt(tuple(message.tokens.token_ids))
+    raise InvalidRequest("prompt", "the request has no prompt; give one of text, chat, tokens")
+
+
+def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
+    """One event of an answer as it goes out."""
+    match event:
+        case AnswerStarted():
+            started = pb.AnswerStarted(
+                request_id=event.request_id,
+                model=event.model,
+                seed=event.seed,
+                prompt_token_ids=event.prompt_token_ids,
+            )
+            return pb.GenerateResponse(started=started)
+        case AnswerDelta():
+            delta = pb.AnswerDelta(
+                text=event.text, token_ids=event.token_ids, provenance=provenance_to_proto(event.provenance)
+            )
+            return pb.GenerateResponse(delta=delta)
+        case AnswerFinished():
+            finished = pb.AnswerFinished(
+                reason=cast("common_pb2.FinishReason", event.reason.value),
+                text=event.text,
+                num_prompt_tokens=event.num_prompt_tokens,
+                num_generated_tokens=event.num_generated_tokens,
+                num_cached_prompt_tokens=event.num_cached_prompt_tokens,
+                speculation=speculation_report_to_proto(event.speculation),
+            )
+            return pb.GenerateResponse(finished=finished)
+
+
+def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
+    """One event of an answer as it came in; None for a kind that this version does not know."""
+    match message.WhichOneof("event"):
+        case "started":
+            started = message.started
+            return AnswerStarted(started.request_id, started.model, started.seed, tuple(started.prompt_token_ids))
+        case "delta":
+            delta = message.delta
+            return AnswerDelta(delta.text, tuple(delta.token_ids), provenance_from_proto(delta.provenance))
+        case "finished":
+            finished = message.finished
+            return AnswerFinished(
+                reason=enum_from_proto(FinishReason, finished.reason),
+                text=finished.text,
+                num_prompt_tokens=finished.num_prompt_tokens,
+                num_generated_tokens=finished.num_generated_tokens,
+                num_cached_prompt_tokens=finished.num_cached_prompt_tokens,
+                speculation=speculation_report_from_proto(finished.speculation),
+            )
+    return None
+
+
+def served_model_to_proto(served: ServedModel) -> pb.ServedModel:
+    """Field by field."""
+    return pb.ServedModel(
+        model=identity_to_proto(served.model),
+        speculating=served.speculating,
+        not_speculating_reason=served.not_speculating_reason,
+    )
+
+
+def served_model_from_proto(message: pb.ServedModel) -> ServedModel:
+    """Field by field."""
+    return ServedModel(identity_from_proto(message.model), message.speculating, message.not_speculating_reason)

@@ -1,0 +1,132 @@
+"""VerifierService: proto <-> types."""
+
+from __future__ import annotations
+
+from saguaro.errors import InvalidRequest
+from saguaro.types import (
+    FinishReason,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    TokenProvenance,
+    TokenRun,
+    VerifierInfo,
+)
+from saguaro.v1 import common_pb2
+from saguaro.v1 import verifier_pb2 as pb
+from saguaro.wire.common import (
+    enum_from_proto,
+    identity_from_proto,
+    identity_to_proto,
+    sampling_from_proto,
+    sampling_to_proto,
+    speculation_report_from_proto,
+    speculation_report_to_proto,
+)
+
+
+def generation_request_to_proto(request: GenerationRequest) -> pb.VerifierServiceGenerateRequest:
+    """What the gateway asks of a verifier."""
+    return pb.VerifierServiceGenerateRequest(
+        request_id=request.request_id,
+        model=request.model,
+        prompt_token_ids=request.prompt,
+        sampling=sampling_to_proto(request.sampling),
+        max_tokens=request.max_tokens,
+        ignore_eos=request.ignore_eos,
+        disable_speculation=request.disable_speculation,
+        include_rounds=request.include_rounds,
+    )
+
+
+def generation_request_from_proto(message: pb.VerifierServiceGenerateRequest) -> GenerationRequest:
+    """What a verifier is asked; the seed must be there, since the caller has to be able to repeat the request."""
+    sampling, seed_given = sampling_from_proto(message.sampling)
+    if not seed_given and sampling.temperature > 0:
+        raise InvalidRequest("sampling.seed", "a seed is needed at temperature > 0; the gateway draws one")
+    return GenerationRequest(
+        request_id=message.request_id,
+        prompt=tuple(message.prompt_token_ids),
+        sampling=sampling,
+        model=message.model,
+        max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
+        ignore_eos=message.ignore_eos,
+        disable_speculation=message.disable_speculation,
+        include_rounds=message.include_rounds,
+    )
+
+
+def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse:
+    """One event of a generation as it goes out."""
+    response = pb.VerifierServiceGenerateResponse()
+    match event:
+        case GenerationStarted():
+            response.started.SetInParent()  # a seed of 0 alone would leave the event unset
+            response.started.seed = event.seed
+        case TokenRun():
+            response.run.token_ids.extend(event.token_ids)
+            response.run.provenance.extend(
+                common_pb2.TokenProvenance.ValueType(provenance) for provenance in event.provenance
+            )
+        case GenerationFinished():
+            response.finished.CopyFrom(
+                pb.GenerationFinished(
+                    reason=common_pb2.FinishReason.ValueType(event.reason),
+                    num_prompt_tokens=event.num_prompt_tokens,
+                    num_generated_tokens=event.num_generated_tokens,
+                    num_cached_prompt_tokens=event.num_cached_prompt_tokens,
+                    speculation=speculation_report_to_proto(event.speculation),
+                )
+            )
+    return response
+
+
+def event_from_proto(message: pb.VerifierServiceGenerateResponse) -> GenerationEvent | None:
+    """One event of a generation as it came in; None for a kind that this version does not know."""
+    match message.WhichOneof("event"):
+        case "started":
+            return GenerationStarted(message.started.seed)
+        case "run":
+            return TokenRun(
+                tuple(message.run.token_ids),
+                tuple(enum_from_proto(TokenProvenance, value) for value in message.run.provenance),
+            )
+        case "finished":
+            finished = message.finished
+            return GenerationFinished(
+                reason=enum_from_proto(FinishReason, finished.reason),
+                num_prompt_tokens=finished.num_prompt_tokens,
+                num_generated_tokens=finished.num_generated_tokens,
+                num_cached_prompt_tokens=finished.num_cached_prompt_tokens,
+                speculation=speculation_report_from_proto(finished.speculation),
+            )
+    return None
+
+
+def verifier_info_to_proto(info: VerifierInfo) -> pb.GetVerifierInfoResponse:
+    """Who the verifier is."""
+    return pb.GetVerifierInfoResponse(
+        protocol_version=info.protocol_version,
+        model=identity_to_proto(info.model),
+        eos_token_ids=info.eos_token_ids,
+        speculating=info.speculating,
+        not_speculating_reason=info.not_speculating_reason,
+        speculator_address=info.speculator_address,
+        lookahead_tokens=info.lookahead,
+        budget_outcomes=info.budget,
+    )
+
+
+def verifier_info_from_proto(message: pb.GetVerifierInfoResponse) -> VerifierInfo:
+    """Who the verifier is, as the gateway reads it."""
+    return VerifierInfo(
+        protocol_version=message.protocol_version,
+        model=identity_from_proto(message.model),
+        eos_token_ids=tuple(message.eos_token_ids),
+        speculating=message.speculating,
+        not_speculating_reason=message.not_speculating_reason,
+        speculator_address=message.speculator_address,
+        lookahead=message.lookahead_tokens,
+        budget=message.budget_outcomes,
+    )

@@ -1,0 +1,239 @@
+"""One sequence at the speculator: its trunk, the outcomes guessed for the round under verification, their branches.
+
+The *trunk* is what the verifier works on: the committed prefix (last bonus token included) and the speculation being
+verified. A round goes through these phases, one forward each:
+
+  extend   the trunk tokens whose KV is missing; each row from the end of the prefix on yields ranked candidates
+  draft    just in time only: the trunk grows by the draft's own best token until it holds a whole speculation
+  tree     the guessed outcomes are decoded side by side, one token a branch and forward
+
+A commit may come at any moment and supersedes whatever is in work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from saguaro.core.fan_out import candidates_for
+from saguaro.core.token_tree import TokenTree
+from saguaro.engine.block_manager import BlockTable
+from saguaro.engine.ragged_batch import Chunk
+from saguaro.errors import InvalidRequest
+from saguaro.types import (
+    CommitRound,
+    OpenSequence,
+    SpeculationEntries,
+    SpeculationPiece,
+    VerificationOutcome,
+)
+
+FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
+
+
+class StaleCommit(Exception):
+    """A commit of a round that is over; it is dropped and counted."""
+
+
+class UnknownRound(Exception):
+    """A commit of a round that this session never saw begin; the sequence must be opened again."""
+
+
+@dataclass(slots=True)
+class Branches:
+    """The guessed outcomes of one round and the tokens drafted after each, all at the same depth."""
+
+    tree: TokenTree
+    wanted_depth: int
+    drafted: list[list[int]] = field(default_factory=list)
+    num_sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.drafted = [[] for _ in self.outcomes]
+
+    @property
+    def outcomes(self) -> tuple[VerificationOutcome, ...]:
+        return self.tree.outcomes
+
+    @property
+    def depth(self) -> int:
+        """Tokens drafted after each outcome."""
+        return len(self.drafted[0]) if self.drafted else self.wanted_depth
+
+    @property
+    def finished(self) -> bool:
+        return self.depth >= self.wanted_depth
+
+
+class Session:
+    """State of one open sequence. Not thread-safe: the scheduler's thread owns it."""
+
+    def __init__(self, opened: OpenSequence, table: BlockTable, *, context_limit: int, now_ns: int) -> None:
+        self.sequence_id = opened.sequence_id
+        self.epoch = opened.epoch
+        self.sampling = opened.sampling
+        self.round = opened.round  # the round under verification, whose outcome is guessed
+        self.prefix = list(opened.token_ids)
+        self.speculation: list[int] = []
+        self.just_in_time = False
+        self.table = table
+        self.num_cached = table.match_prefix(self.prefix)
+        self.context_limit = context_limit
+        self.touched_ns = now_ns  # when the verifier last spoke of this sequence
+        self.taken_ns: int | None = None  # when the round was taken up
+        self.deadline_ns = 0  # when the verification is expected to end
+        self._last_outcome: VerificationOutcome | None = None
+        self._ranked: list[Sequence[int]] = []  # candidates for exactly k accepted, k = 0 ..
+        self._branches: Branches | None = None
+        self._unsent_draft: SpeculationEntries | None = None
+
+    # --- what the verifier says ---------------------------------------------------------------------------------------
+
+    def commit(self, commit: CommitRound, now_ns: int) -> None:
+        """Take an outcome and what is verified next.
+
+        Raises StaleCommit, UnknownRound, or InvalidRequest for a commit that breaks the contract.
+        """
+        if commit.round == self.round:
+            accepted = commit.outcome.num_accepted
+            if accepted > len(self.speculation):
+                raise InvalidRequest(
+                    "num_accepted",
+                    f"{accepted} tokens accepted of a speculation of {len(self.speculation)}, round {commit.round}",
+                )
+            self.num_cached = min(self.num_cached, len(self.prefix) + accepted)
+            self.prefix += [*self.speculation[:accepted], commit.outcome.bonus_token]
+            self.round += 1
+        elif commit.round == self.round - 1 and commit.outcome == self._last_outcome:
+            self.num_cached = min(self.num_cached, len(self.prefix) - 1)
+        elif commit.round < self.round:
+            raise StaleCommit
+        else:
+            raise UnknownRound
+        self._last_outcome = commit.outcome
+        self.just_in_time = commit.speculation is None
+        self.speculation = list(commit.speculation or ())
+        self._ranked.clear()
+        self._branches = None
+        self._unsent_draft = None
+        self.touched_ns = now_ns
+        self.taken_ns = None
+        # The tree's scratch slots go back; what the verifier made final may be shared with other sequences.
+        self.table.truncate(self.num_cached)
+        self.table.commit(self.prefix, self.num_cached)
+
+    # --- what there is to do ------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a forward would bring this round further."""
+        return self._branches is None or not self._branches.finished
+
+    def room(self, lookahead: int) -> int:
+        """Tokens that a speculation after the trunk may have before the draft's context ends."""
+        return min(lookahead, self.context_limit - len(self.prefix) - len(self.speculation))
+
+    def next_chunk(self, chunk_tokens: int) -> Chunk:
+        """The tokens of the next forward. Raises OutOfBlocks and changes nothing if their KV has no room."""
+        return self._trunk_chunk(chunk_tokens) if self._branches is None else self._tree_chunk(self._branches)
+
+    def _trunk_chunk(self, chunk_tokens: int) -> Chunk:
+        trunk = [*self.prefix, *self.speculation]
+        end = min(len(trunk), self.num_cached + chunk_tokens)
+        self.table.reserve(end)
+        first_ranked = max(self.num_cached, len(self.prefix) - 1)
+        return Chunk.causal(trunk[self.num_cached : end], self.num_cached, self.table, max(0, end - first_ranked))
+
+    def _tree_chunk(self, branches: Branches) -> Chunk:
+        trunk_length = len(self.prefix) + len(self.speculation)
+        step, width = branches.depth, len(branches.outcomes)
+        self.table.reserve(trunk_length + (step + 1) * width)
+        if step == 0:
+            token_ids = [outcome.bonus_token for outcome in branches.outcomes]
+        else:
+            token_ids = [tokens[-1] for tokens in branches.drafted]
+        context_slots = self.table.slots(0, trunk_length + (step + 1) * width)
+        return Chunk(
+            token_ids=token_ids,
+            positions=branches.tree.positions(step),
+            write_slots=context_slots[-width:],
+            context_slots=context_slots,
+            visible=branches.tree.mask(step),
+            num_logits=width,
+        )
+
+    def row_positions(self, chunk: Chunk) -> list[int]:
+        """Absolute position that each wanted logits row of the chunk predicts."""
+        return [int(position) + 1 for position in chunk.positions[len(chunk.positions) - chunk.num_logits :]]
+
+    @property
+    def in_tree(self) -> bool:
+        """Whether the next chunk is a step of the tree (one token a branch) and not trunk."""
+        return self._branches is not None
+
+    # --- what a forward brought ---------------------------------------------------------------------------------------
+
+    def take_trunk(self, chunk: Chunk, ranked: Sequence[Sequence[int]], fan_out: FanOut, lookahead: int) -> None:
+        """Trunk tokens were computed; `ranked` holds the candidates of each wanted row, best first."""
+        self.num_cached += len(chunk.token_ids)
+        self._ranked += ranked
+        if self.num_cached < len(self.prefix) + len(self.speculation):
+            return
+        if self.just_in_time and len(self.speculation) < lookahead and self.room(lookahead) > 0:
+            self.speculation.append(self._ranked[-1][0])
+            if len(self.speculation) == lookahead or self.room(lookahead) == 0:
+                self._finish_just_in_time()
+            return
+        self._grow_branches(fan_out, lookahead)
+
+    def _finish_just_in_time(self) -> None:
+        """The speculation asked for is whole: hand it out, and guess the outcome of its verification meanwhile."""
+        assert self._last_outcome is not None
+        self.just_in_time = False
+        piece = SpeculationPiece(self._last_outcome, 0, tuple(self.speculation))
+        self._unsent_draft = SpeculationEntries(self.sequence_id, self.epoch, self.round - 1, (piece,), complete=True)
+
+    def _grow_branches(self, fan_out: FanOut, lookahead: int) -> None:
+        outcomes = [
+            VerificationOutcome(num_accepted, bonus)
+            for num_accepted, (count, ranked) in enumerate(
+                zip(fan_out(len(self.speculation)), self._ranked, strict=True)
+            )
+            for bonus in candidates_for(
+                ranked,
+                self.speculation[num_accepted] if num_accepted < len(self.speculation) else None,
+                count,
+            )
+        ]
+        tree = TokenTree(len(self.prefix), len(self.speculation), tuple(outcomes))
+        self._branches = Branches(tree, wanted_depth=self.room(lookahead) if outcomes else 0)
+
+    def take_tree(self, tokens: Sequence[int]) -> None:
+        """One more token of every branch, in the order of the tree's branches."""
+        assert self._branches is not None
+        for drafted, token in zip(self._branches.drafted, tokens, strict=True):
+            drafted.append(token)
+
+    def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
+        """What is worth a message now: a finished draft or tree, or what there is when the verification ends soon."""
+        if self._unsent_draft is not None:
+            entries, self._unsent_draft = self._unsent_draft, None
+            return self._timed(entries, now_ns)
+        branches = self._branches
+        if branches is None or branches.depth == branches.num_sent:
+            return None
+        if not branches.finished and now_ns + next_step_ns < self.deadline_ns:
+            return None
+        pieces = tuple(
+            SpeculationPiece(outcome, branches.num_sent, tuple(tokens[branches.num_sent :]))
+            for outcome, tokens in zip(branches.outcomes, branches.drafted, strict=True)
+        )
+        branches.num_sent = branches.depth
+        entries = SpeculationEntries(self.sequence_id, self.epoch, self.round, pieces, complete=branches.finished)
+        return self._timed(entries, now_ns)
+
+    def _timed(self, entries: SpeculationEntries, now_ns: int) -> SpeculationEntries:
+        drafting_ns = now_ns - (self.taken_ns if self.taken_ns is not None else now_ns)
+        return SpeculationEntries(
+            entries.sequence_id, entries.epoch, entries.round, entries.pieces, entries.complete, drafting_ns
+        )

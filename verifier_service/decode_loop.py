@@ -1,0 +1,166 @@
+"""The life of every token: batch -> target forward -> acceptance -> outcome -> next speculation -> commit -> emit.
+
+`step` is the whole story. All running sequences go through it together; one that hit the speculation cache is in the
+very next forward, one that missed may sit out a bounded moment. Runs on the engine thread; `submit`, `abort` and `post`
+may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from saguaro.core.acceptance import accept
+from saguaro.core.sampling import RowSampling, race
+from saguaro.engine.model_runner import ModelRunner
+from saguaro.errors import SequenceFault, Unavailable
+from saguaro.types import LookupResult, RoundReport, TokenRun, VerificationOutcome
+from verifier_service.scheduler import Row, Scheduler
+from verifier_service.sequence import Sequence
+from verifier_service.speculations import Speculations
+
+log = logging.getLogger(__name__)
+
+_DECAY = 0.2
+
+
+class DecodeLoop:
+    """Continuous batching over all sequences of one target model."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        speculations: Speculations,
+        *,
+        max_running: int,
+        max_waiting: int,
+        prefill_chunk_tokens: int,
+        wake: Callable[[], None] = lambda: None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.speculations = speculations
+        self.scheduler = Scheduler(
+            runner.block_manager,
+            max_running=max_running,
+            prefill_chunk_tokens=prefill_chunk_tokens,
+            on_admit=lambda sequence: speculations.open(sequence, sequence.round),
+            on_preempt=speculations.close,
+        )
+        self._runner = runner
+        self._max_waiting = max_waiting
+        self._wake = wake
+        self._clock_ns = clock_ns
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._forward_ns = 0.0  # decayed mean of a forward's time
+
+    # --- from any thread ----------------------------------------------------------------------------------------------
+
+    def submit(self, sequence: Sequence) -> None:
+        """Take a new sequence. Raises Unavailable when too many wait already."""
+        if len(self.scheduler.waiting) >= self._max_waiting:
+            raise Unavailable(f"{len(self.scheduler.waiting)} requests wait already; the limit is {self._max_waiting}")
+        sequence.ready_since_ns = self._clock_ns()
+        self.post(lambda: self.scheduler.add(sequence))
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a sequence wherever it is; both sides' blocks are freed. Harmless when it has ended already."""
+        self.post(lambda: self._remove(sequence))
+
+    def post(self, message: Callable[[], None]) -> None:
+        """Run `message` on the engine thread before the next step."""
+        self._inbox.append(message)
+        self._wake()
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> float | None:
+        """One forward for all that are ready. Returns the seconds that nothing can be done (None: until woken)."""
+        self._take_inbox()
+        self._poll_waiting()
+        rows = self.scheduler.next_batch()
+        self.speculations.flush(int(self._forward_ns))
+        if not rows:
+            return self._idle_seconds()
+
+        started_ns = self._clock_ns()
+        logits = self._runner.forward([row.chunk for row in rows])
+        forward_ns = self._clock_ns() - started_ns
+        self._forward_ns += (forward_ns - self._forward_ns) * (_DECAY if self._forward_ns else 1.0)
+
+        verified = [row for row in rows if not row.is_inner_prefill]
+        target_tokens = race(logits.rows, self._sampling(verified)).tolist() if verified else []
+        outcomes = accept(target_tokens, [row.sequence.speculation for row in verified])
+        for row in rows:
+            if row.is_inner_prefill:
+                row.sequence.took_prefill(row.chunk)
+        self._take_inbox()  # what the speculator pushed during the forward counts in the lookups below
+        for row, outcome in zip(verified, outcomes, strict=True):
+            self._end_round(row.sequence, outcome, started_ns, forward_ns)
+        return 0
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
+
+    def _poll_waiting(self) -> None:
+        now_ns = self._clock_ns()
+        for sequence in self.scheduler.running:
+            if sequence.wait_until_ns is not None:
+                self.speculations.poll(sequence, now_ns)
+
+    def _sampling(self, rows: list[Row]) -> RowSampling:
+        """Row i of a sequence predicts the token at position len(tokens) + i."""
+        params = [row.sequence.request.sampling for row in rows for _ in range(row.chunk.num_logits)]
+        positions = [len(row.sequence.tokens) + i for row in rows for i in range(row.chunk.num_logits)]
+        return RowSampling.build(params, positions, self._runner.device)
+
+    def _end_round(self, sequence: Sequence, outcome: VerificationOutcome, started_ns: int, forward_ns: int) -> None:
+        """The outcome is known: tokens are appended, the next speculation is looked up, the tokens go out."""
+        if sequence not in self.scheduler.running:
+            return  # aborted while the forward ran
+        num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
+        run = sequence.commit(outcome)
+        lookup = LookupResult.NOT_SPECULATED
+        if sequence.finish_reason is None:
+            lookup = self.speculations.next_speculation(sequence, outcome, self._clock_ns())
+        ended_ns = self._clock_ns()
+        sequence.end_round(
+            RoundReport(
+                round=sequence.round,
+                num_draft_tokens=num_draft,
+                num_accepted_tokens=min(outcome.num_accepted, len(run.token_ids)),
+                lookup=lookup,
+                wait_ns=started_ns - sequence.ready_since_ns,
+                verify_ns=forward_ns,
+                accept_ns=ended_ns - started_ns - forward_ns,
+                drafting_ns=drafting_ns,
+            )
+        )
+        sequence.ready_since_ns = ended_ns
+        self._emit(sequence, run)
+
+    def _emit(self, sequence: Sequence, run: TokenRun) -> None:
+        sequence.sink(run)
+        if sequence.finish_reason is not None:
+            speculating, reason = self.speculations.state_of(sequence)
+            self._remove(sequence)
+            sequence.sink(sequence.finished(speculating=speculating, reason=reason))
+
+    def _remove(self, sequence: Sequence) -> None:
+        self.speculations.close(sequence)
+        self.scheduler.remove(sequence)
+
+    def _idle_seconds(self) -> float | None:
+        """Until the first wait for a speculation ends; None when only a message can bring work."""
+        waits = [item.wait_until_ns for item in self.scheduler.running if item.wait_until_ns is not None]
+        if not waits:
+            return None
+        return max(min(waits) - self._clock_ns(), 0) / 1e9
+
+    def fail_running(self, error: Exception) -> None:
+        """A step met a fault of our own: the sequences that were in it end with an error, the others go on."""
+        for sequence in list(self.scheduler.running):
+            self._remove(sequence)
+            sequence.sink(SequenceFault(f"request {sequence.request.request_id} failed inside the verifier"))

@@ -1,0 +1,125 @@
+"""Who runs in the next step, with which tokens, and whose blocks are given up when there are too few."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from saguaro.engine.block_manager import BlockManager, OutOfBlocks
+from saguaro.engine.ragged_batch import Chunk
+from verifier_service.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence's part of a step."""
+
+    sequence: Sequence
+    chunk: Chunk
+
+    @property
+    def is_inner_prefill(self) -> bool:
+        """Whether more of the prompt follows, so that no token comes of this forward."""
+        return self.chunk.num_logits == 0
+
+
+class Scheduler:
+    """First come, first served; the youngest gives way when blocks run out.
+
+    `on_admit` and `on_preempt` hear of every sequence that enters the step loop and of every one put back.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockManager,
+        *,
+        max_running: int,
+        prefill_chunk_tokens: int,
+        on_admit: Callable[[Sequence], None],
+        on_preempt: Callable[[Sequence], None],
+    ) -> None:
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []  # oldest first
+        self.num_preemptions = 0
+        self._blocks = blocks
+        self._max_running = max_running
+        self._prefill_chunk_tokens = prefill_chunk_tokens
+        self._on_admit = on_admit
+        self._on_preempt = on_preempt
+
+    def add(self, sequence: Sequence) -> None:
+        """A new sequence, last in the queue."""
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """The sequence ended; its blocks are free."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        sequence.table.free()
+
+    def next_batch(self) -> list[Row]:
+        """Rows of the next step: every running sequence that does not wait for a speculation."""
+        self._admit()
+        rows: list[Row] = []
+        prefill_left = self._prefill_chunk_tokens
+        for sequence in list(self.running):
+            if sequence.wait_until_ns is not None or sequence not in self.running:
+                continue
+            if sequence.is_prefilling and prefill_left == 0:
+                continue
+            chunk = self._chunk(sequence, prefill_left, rows)
+            if chunk is None:
+                break
+            if sequence.is_prefilling:
+                prefill_left = max(prefill_left - len(chunk.token_ids), 0)
+            rows.append(Row(sequence, chunk))
+        return rows
+
+    def _admit(self) -> None:
+        """Let sequences in while their tokens fit beside what runs."""
+        while self.waiting and len(self.running) < self._max_running:
+            sequence = self.waiting[0]
+            needed = -(-(len(sequence.tokens) + 1) // self._blocks.block_size)
+            if self.running and needed + self._pending_blocks() > self._blocks.num_free:
+                return
+            self.running.append(self.waiting.popleft())
+            sequence.adopt_prefix()
+            self._on_admit(sequence)
+
+    def _pending_blocks(self) -> int:
+        """Blocks that admitted prompts will still take before their first token."""
+        return sum(
+            max(-(-(len(item.tokens) + 1) // self._blocks.block_size) - len(item.table.blocks), 0)
+            for item in self.running
+            if item.is_prefilling
+        )
+
+    def _chunk(self, sequence: Sequence, prefill_left: int, rows: Iterable[Row]) -> Chunk | None:
+        """The sequence's tokens for this step; room is made at the cost of the youngest. None if it was the youngest.
+
+        Sequences come oldest first, so those with rows in this step are older and never give way.
+        """
+        limit = prefill_left if sequence.is_prefilling else 1 << 30
+        while True:
+            try:
+                return sequence.next_chunk(limit)
+            except OutOfBlocks:
+                youngest = self.running[-1]
+                if youngest is sequence and len(self.running) == 1 and sequence.speculation:
+                    sequence.verify_next((), sequence.drafted_as)  # alone, and short of room for a guess only
+                    continue
+                if any(row.sequence is youngest for row in rows):
+                    return None  # only older rows are left; this one waits for the next step
+                self._preempt(youngest)
+                if youngest is sequence:
+                    return None
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.num_preemptions += 1
+        self._on_preempt(sequence)
+        sequence.preempt()
+        self.running.remove(sequence)
+        self.waiting.appendleft(sequence)

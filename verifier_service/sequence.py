@@ -1,0 +1,177 @@
+"""One running generation at the verifier: its tokens, its KV, what it verifies next, and how its rounds went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from saguaro.engine.block_manager import BlockTable
+from saguaro.engine.ragged_batch import Chunk
+from saguaro.types import (
+    FinishReason,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    LookupResult,
+    RoundReport,
+    SpeculationReport,
+    TokenIds,
+    TokenProvenance,
+    TokenRun,
+    VerificationOutcome,
+)
+
+EventSink = Callable[[GenerationEvent | Exception], None]
+
+
+class Sequence:
+    """State of one generation. Not thread-safe: the decode loop's thread owns it.
+
+    Invariant between steps: the KV of tokens [0, num_cached) is in the block table; the last token's never is.
+    """
+
+    def __init__(
+        self,
+        sequence_id: int,
+        request: GenerationRequest,
+        table: BlockTable,
+        sink: EventSink,
+        *,
+        eos_token_ids: frozenset[int],
+        length_limit: int,
+    ) -> None:
+        self.sequence_id = sequence_id
+        self.request = request
+        self.table = table
+        self.sink = sink
+        self.tokens: list[int] = list(request.prompt)
+        self.num_prompt = len(request.prompt)
+        self.num_cached = 0
+        self.num_cached_prompt = 0
+        self.round = 0
+        self.finish_reason: FinishReason | None = None
+        # What the next forward verifies after the last token, and where that came from.
+        self.speculation: TokenIds = ()
+        self.drafted_as = TokenProvenance.PLAIN
+        self.drafting_ns = 0
+        # While it waits for a just-in-time speculation: until when.
+        self.wait_until_ns: int | None = None
+        self.ready_since_ns = 0
+        self._eos_token_ids = frozenset() if request.ignore_eos else eos_token_ids
+        most = length_limit - self.num_prompt
+        self._max_tokens = most if request.max_tokens is None else min(request.max_tokens, most)
+        self._rounds: list[RoundReport] = []
+        self._hits = self._misses = self._late = 0
+        self._num_rounds = self._num_draft = self._num_accepted = 0
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether more than the last token has no KV yet: a new prompt, or a sequence that was preempted."""
+        return self.num_cached < len(self.tokens) - 1 or self.round == 0
+
+    @property
+    def max_speculation(self) -> int:
+        """Draft tokens that could still be emitted beside a bonus token."""
+        return self._max_tokens - self.num_generated - 1
+
+    # --- the forward --------------------------------------------------------------------------------------------------
+
+    def adopt_prefix(self) -> None:
+        """Take over cached blocks that hold the beginning of these tokens."""
+        self.num_cached = self.table.match_prefix(self.tokens)
+        if self.round == 0:
+            self.num_cached_prompt = self.num_cached
+
+    def next_chunk(self, max_tokens: int) -> Chunk:
+        """The tokens of the next forward: part of the prompt, or the last token and the speculation.
+
+        Raises OutOfBlocks and changes nothing if their KV has no room.
+        """
+        end = len(self.tokens)
+        if end - self.num_cached > max_tokens:
+            end = self.num_cached + max_tokens
+            self.table.reserve(end)
+            return Chunk.causal(self.tokens[self.num_cached : end], self.num_cached, self.table, 0)
+        self.table.reserve(end + len(self.speculation))
+        token_ids = [*self.tokens[self.num_cached :], *self.speculation]
+        return Chunk.causal(token_ids, self.num_cached, self.table, len(self.speculation) + 1)
+
+    def took_prefill(self, chunk: Chunk) -> None:
+        """An inner chunk of the prompt was computed."""
+        self.num_cached += len(chunk.token_ids)
+        self.table.commit(self.tokens, self.num_cached)
+
+    def verify_next(self, speculation: TokenIds, drafted_as: TokenProvenance, drafting_ns: int = 0) -> None:
+        """Set the speculation of the next forward, cut to what could still be emitted."""
+        self.speculation = speculation[: max(self.max_speculation, 0)]
+        self.drafted_as = drafted_as
+        self.drafting_ns = drafting_ns
+
+    # --- the outcome --------------------------------------------------------------------------------------------------
+
+    def commit(self, outcome: VerificationOutcome) -> TokenRun:
+        """Append the accepted tokens and the bonus token, ended at the earliest end; KV of the rest is rolled back."""
+        run = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
+        provenance = [self.drafted_as] * outcome.num_accepted
+        provenance.append(TokenProvenance.BONUS if self.speculation else TokenProvenance.PLAIN)
+        length = self._end_of_run(run)
+        self.tokens += run[:length]
+        self.num_cached = len(self.tokens) - 1
+        self.table.truncate(self.num_cached)
+        self.table.commit(self.tokens, self.num_cached)
+        return TokenRun(tuple(run[:length]), tuple(provenance[:length]))
+
+    def _end_of_run(self, run: list[int]) -> int:
+        """Length of the run up to the earliest end: an end-of-sequence token, then max_tokens."""
+        for index, token in enumerate(run[: self._max_tokens - self.num_generated]):
+            if token in self._eos_token_ids:
+                self.finish_reason = FinishReason.STOP
+                return index + 1
+        if self.num_generated + len(run) >= self._max_tokens:
+            self.finish_reason = FinishReason.LENGTH
+            return self._max_tokens - self.num_generated
+        return len(run)
+
+    def end_round(self, report: RoundReport) -> None:
+        """Count the round that ended and begin the next."""
+        if self.round > 0:
+            self._num_rounds += 1
+            self._num_draft += report.num_draft_tokens
+            self._num_accepted += report.num_accepted_tokens
+        self._hits += report.lookup is LookupResult.HIT
+        self._misses += report.lookup is LookupResult.MISS
+        self._late += report.lookup is LookupResult.LATE
+        if self.request.include_rounds:
+            self._rounds.append(report)
+        self.round += 1
+
+    def preempt(self) -> None:
+        """Give all KV back; the tokens stay and are computed again later."""
+        self.table.free()
+        self.num_cached = 0
+        self.verify_next((), TokenProvenance.PLAIN)
+        self.wait_until_ns = None
+
+    def finished(self, *, speculating: bool, reason: str) -> GenerationFinished:
+        """The last event of this generation."""
+        assert self.finish_reason is not None
+        return GenerationFinished(
+            reason=self.finish_reason,
+            num_prompt_tokens=self.num_prompt,
+            num_generated_tokens=self.num_generated,
+            num_cached_prompt_tokens=self.num_cached_prompt,
+            speculation=SpeculationReport(
+                speculating=speculating,
+                reason=reason,
+                num_rounds=self._num_rounds,
+                num_draft_tokens=self._num_draft,
+                num_accepted_tokens=self._num_accepted,
+                cache_hits=self._hits,
+                cache_misses=self._misses,
+                cache_late=self._late,
+                rounds=tuple(self._rounds),
+            ),
+        )

@@ -1,0 +1,115 @@
+"""The gRPC face of the verifier: judge the request, pass events on, abort when the caller goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import grpc
+
+from saguaro.errors import InvalidRequest, ModelNotFound
+from saguaro.types import GenerationEvent, GenerationFinished, GenerationRequest, GenerationStarted, ModelIdentity
+from saguaro.v1 import verifier_pb2 as pb
+from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
+from saguaro.validation import validate_sampling
+from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
+from verifier_service.worker import VerifierWorker
+
+
+def validate(request: GenerationRequest, model: ModelIdentity) -> None:
+    """Raises ModelNotFound, or InvalidRequest that names the limit and the value."""
+    if request.model not in ("", model.name):
+        raise ModelNotFound(f'no model "{request.model}" here; this verifier serves "{model.name}"')
+    if not request.request_id:
+        raise InvalidRequest("request_id", "request_id is empty; choose one that no running generation has")
+    if not request.prompt:
+        raise InvalidRequest("prompt_token_ids", "the prompt is empty; at least 1 token is needed")
+    limit = model.context_limit_tokens
+    if len(request.prompt) >= limit:
+        raise InvalidRequest(
+            "prompt_token_ids",
+            f"the prompt has {len(request.prompt)} tokens; the context limit is {limit}, "
+            "and at least 1 token must be left for the answer",
+        )
+    largest = max(request.prompt)
+    if largest >= model.usable_vocabulary_tokens:
+        raise InvalidRequest(
+            "prompt_token_ids",
+            f"token id {largest} is outside the vocabulary; ids are below {model.usable_vocabulary_tokens}",
+        )
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise InvalidRequest("max_tokens", f"max_tokens is {request.max_tokens}; it must be at least 1")
+    validate_sampling(request.sampling)
+
+
+class VerifierService(VerifierServiceServicer):
+    """Thin: everything that decides is in the worker."""
+
+    def __init__(self, worker: VerifierWorker) -> None:
+        self._worker = worker
+        self._aborts: dict[str, Callable[[], None]] = {}
+
+    async def Generate(
+        self, request: pb.VerifierServiceGenerateRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.VerifierServiceGenerateResponse]:
+        """Stream a generation's events; the caller's going away, in any way, aborts it."""
+        generation = generation_request_from_proto(request)
+        validate(generation, self._worker.identity)
+        if generation.request_id in self._aborts:
+            raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[GenerationEvent | Exception | None] = asyncio.Queue()
+        abort_engine = self._worker.submit(generation, lambda event: _put(loop, events, event))
+
+        def abort() -> None:
+            abort_engine()
+            events.put_nowait(None)
+
+        self._aborts[generation.request_id] = abort
+        try:
+            yield event_to_proto(GenerationStarted(generation.sampling.seed))
+            while (event := await events.get()) is not None:
+                if isinstance(event, Exception):
+                    raise event
+                yield event_to_proto(event)
+                if isinstance(event, GenerationFinished):
+                    return
+        finally:
+            del self._aborts[generation.request_id]
+            abort_engine()
+
+    async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
+        """End a generation; unknown ids are fine."""
+        abort = self._aborts.get(request.request_id)
+        if abort is not None:
+            abort()
+        return pb.AbortResponse()
+
+    async def GetVerifierInfo(
+        self, request: pb.GetVerifierInfoRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetVerifierInfoResponse:
+        """Who the verifier is and whether it is speculated."""
+        return verifier_info_to_proto(self._worker.info)
+
+    async def GetLoad(self, request: pb.GetLoadRequest, context: grpc.aio.ServicerContext) -> pb.GetLoadResponse:
+        """How busy the verifier is."""
+        scheduler = self._worker.loop.scheduler
+        num_blocks, num_free = self._worker.blocks
+        return pb.GetLoadResponse(
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            num_kv_blocks=num_blocks,
+            free_kv_blocks=num_free,
+            num_preemptions=scheduler.num_preemptions,
+            num_stale_messages=self._worker.speculations.num_stale,
+        )
+
+
+def _put(
+    loop: asyncio.AbstractEventLoop,
+    events: asyncio.Queue[GenerationEvent | Exception | None],
+    event: GenerationEvent | Exception,
+) -> None:
+    """From the engine thread; an event for a loop that is closed has nobody left to read it."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(events.put_nowait, event)
