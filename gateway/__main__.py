@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,6 @@ from saguaro.model_paths import is_path, resolve_folder
 from saguaro.progress import report_progress
 from saguaro.server import run_service, serve
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
-
-logger = logging.getLogger(__name__)
-
-_LOOK_AGAIN_SECONDS = 0.2
 
 
 async def main(settings: GatewaySettings) -> None:
@@ -45,33 +39,31 @@ async def main(settings: GatewaySettings) -> None:
 
 
 async def _open(settings: GatewaySettings, verifier: VerifierClient) -> Answers:
-    deadline = time.monotonic() + settings.startup_seconds
-    folder = await _tokenizer_folder(settings.tokenizer, deadline)
-    report_progress(settings.role, "reading the tokenizer")
-    text = await asyncio.to_thread(TextModel.from_folder, folder)
+    """What the gateway answers with.
+
+    The verifier comes first: started at the same time, it may still convert or download the model, and once it
+    serves, the folder is whole.
+    """
+    if is_path(settings.tokenizer):
+        _tokenizer_folder(settings.tokenizer)
     report_progress(settings.role, "waiting for the verifier")
     try:
-        info = await verifier.wait_until_up(deadline - time.monotonic())
+        info = await verifier.wait_until_up(settings.startup_seconds)
     except (Unavailable, Incompatible) as error:
         raise ConfigurationError(str(error)) from None
+    report_progress(settings.role, "reading the tokenizer")
+    text = await asyncio.to_thread(TextModel.from_folder, _tokenizer_folder(settings.tokenizer))
     check_tokenizer(text, info)
     report_progress(settings.role, "serving", 1.0)
     return Answers(text, verifier, max_concurrent=settings.max_concurrent_requests)
 
 
-async def _tokenizer_folder(spec: str, deadline: float) -> Path:
-    """The model's folder; waits where the verifier, started at the same time, may still convert or download it."""
+def _tokenizer_folder(spec: str) -> Path:
     folder = resolve_folder(spec)
-    if folder is None and not is_path(spec):
-        logger.info("waiting for the verifier to make the folder of %s", spec)
-        report_progress("gateway", f"waiting for {spec}")
-    while folder is None:
-        if is_path(spec) or time.monotonic() >= deadline:
-            raise ConfigurationError(
-                f"--tokenizer {spec}: no such folder; give demo-target, a model's folder, or a hub id in the cache"
-            )
-        await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-        folder = resolve_folder(spec)
+    if folder is None:
+        raise ConfigurationError(
+            f"no folder for --tokenizer {spec} on this machine; give one with the tokenizer of the verifier's target"
+        )
     return folder
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from saguaro.cli import commands as _commands
@@ -20,6 +22,8 @@ _commands.add_to(app)
 
 def main() -> None:
     """Entry point of `saguaro`."""
+    # gRPC's own log lines mean nothing to a user; services that this process starts inherit the setting.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     app()
 
 

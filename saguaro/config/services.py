@@ -183,7 +183,8 @@ class GatewaySettings(ServiceSettings):
         Field(min_length=1, description="model whose tokenizer and chat template are used: as the verifier's target"),
     ] = "demo-target"
     startup_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="longest wait at start for the tokenizer's folder and the verifier")
+        float,
+        Field(gt=0, le=86_400, description="longest wait at start for the verifier, which may have a model to convert"),
     ] = 600.0
     max_concurrent_requests: Annotated[
         int, Field(ge=1, le=1 << 20, description="answers in flight; beyond it requests are refused at once")

@@ -1,8 +1,9 @@
-"""The verifier's local cache: verification outcome -> speculation, for the next round only.
+"""The verifier's local cache: verification outcome -> speculation, for the round that each sequence expects.
 
 The speculator streams entries while the verification runs, in pieces, in any interleaving over sequences. The verifier
-asks once the outcome is known. Each entry belongs to one (sequence, epoch, round); what does not belong to the round
-that its sequence expects now is dropped and counted, so nothing stale and nothing of another sequence is answered.
+asks once the outcome is known. Each entry belongs to one (sequence, epoch, round); what belongs neither to the round
+that its sequence expects now nor to the one after it (see docs/decisions/0002) is dropped and counted. Only entries of
+the expected round are answered.
 
 Not thread-safe: the engine thread owns it.
 """
@@ -34,43 +35,61 @@ class _Speculation:
 
 @dataclass(slots=True)
 class _Round:
-    """What was collected for the round that a sequence expects."""
+    """What was collected for one round of a sequence."""
 
-    epoch: int
-    round: int
     complete: bool = False
     speculations: dict[VerificationOutcome, _Speculation] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Expected:
+    """The round that a sequence expects, and the one after it, into which the speculator may run ahead."""
+
+    epoch: int
+    round: int
+    now: _Round = field(default_factory=_Round)
+    ahead: _Round = field(default_factory=_Round)
+
+    def of(self, epoch: int, round: int) -> _Round | None:
+        """Where entries of that epoch and round belong; None if nowhere."""
+        if epoch != self.epoch:
+            return None
+        return {self.round: self.now, self.round + 1: self.ahead}.get(round)
+
+
 class SpeculationCache:
-    """Entries of one expected round per sequence, bounded in number and length.
+    """Entries of each sequence's expected round (and the one after it), bounded in number and length.
 
     `num_stale` counts pieces that belonged nowhere: another round, epoch or sequence, a gap before them, or tokens that
     contradict an earlier piece. `num_refused` counts pieces that went, wholly or in part, beyond a bound.
     """
 
     def __init__(self, max_entries: int, max_tokens: int) -> None:
-        """At most `max_entries` outcomes per sequence and `max_tokens` tokens per outcome."""
+        """At most `max_entries` outcomes per sequence and round, and `max_tokens` tokens per outcome."""
         self._max_entries = max_entries
         self._max_tokens = max_tokens
-        self._rounds: dict[int, _Round] = {}
+        self._expected: dict[int, _Expected] = {}
         self.num_stale = 0
         self.num_refused = 0
 
     def expect(self, sequence_id: int, epoch: int, round: int) -> None:
-        """Collect for this round from now on; drops what the sequence had for any other round or epoch."""
-        expected = self._rounds.get(sequence_id)
-        if expected is None or (expected.epoch, expected.round) != (epoch, round):
-            self._rounds[sequence_id] = _Round(epoch, round)
+        """Collect for this round from now on; drops what the sequence had for earlier rounds and other epochs."""
+        expected = self._expected.get(sequence_id)
+        known = expected.of(epoch, round) if expected else None
+        if expected is None or known is None:
+            self._expected[sequence_id] = _Expected(epoch, round)
+        elif round > expected.round:
+            self._expected[sequence_id] = _Expected(epoch, round, now=known)
 
     def insert(self, entries: SpeculationEntries) -> int:
-        """Merge pieces into the expected round; returns how many were stale. More may come after `complete`."""
-        expected = self._rounds.get(entries.sequence_id)
-        if expected is None or (expected.epoch, expected.round) != (entries.epoch, entries.round):
+        """Merge pieces into their round; returns how many were stale. More may come after `complete`."""
+        expected = self._expected.get(entries.sequence_id)
+        target = expected.of(entries.epoch, entries.round) if expected else None
+        if target is None:
             num_stale = len(entries.pieces)
         else:
-            num_stale = sum(not self._merge(expected, piece, entries.drafting_ns) for piece in entries.pieces)
-            expected.complete = expected.complete or entries.complete
+            num_stale = sum(not self._merge(target, piece, entries.drafting_ns) for piece in entries.pieces)
+            target.complete = target.complete or entries.complete
         self.num_stale += num_stale
         return num_stale
 
@@ -79,26 +98,26 @@ class SpeculationCache:
 
         NOT_SPECULATED for a sequence of which nothing is expected.
         """
-        expected = self._rounds.get(sequence_id)
+        expected = self._expected.get(sequence_id)
         if expected is None:
             return CacheAnswer(LookupResult.NOT_SPECULATED)
-        speculation = expected.speculations.get(outcome)
+        speculation = expected.now.speculations.get(outcome)
         if speculation is not None:
             return CacheAnswer(LookupResult.HIT, speculation.token_ids, speculation.drafting_ns)
-        return CacheAnswer(LookupResult.MISS if expected.complete else LookupResult.LATE)
+        return CacheAnswer(LookupResult.MISS if expected.now.complete else LookupResult.LATE)
 
     def is_complete(self, sequence_id: int) -> bool:
         """Whether the speculator said that no more will come for the expected round."""
-        expected = self._rounds.get(sequence_id)
-        return expected is not None and expected.complete
+        expected = self._expected.get(sequence_id)
+        return expected is not None and expected.now.complete
 
     def close(self, sequence_id: int) -> None:
         """Forget the sequence. Unknown ones are fine."""
-        self._rounds.pop(sequence_id, None)
+        self._expected.pop(sequence_id, None)
 
-    def _merge(self, expected: _Round, piece: SpeculationPiece, drafting_ns: int) -> bool:
+    def _merge(self, target: _Round, piece: SpeculationPiece, drafting_ns: int) -> bool:
         """Extend the outcome's speculation by what is new in the piece; False if the piece does not fit on to it."""
-        speculation = expected.speculations.get(piece.outcome)
+        speculation = target.speculations.get(piece.outcome)
         known = speculation.token_ids if speculation else ()
         if piece.offset > len(known):
             return False
@@ -107,11 +126,11 @@ class SpeculationCache:
             return False
         new = piece.token_ids[len(overlap) :]
         room = self._max_tokens - len(known)
-        if speculation is None and len(expected.speculations) >= self._max_entries:
+        if speculation is None and len(target.speculations) >= self._max_entries:
             room = 0
         if len(new) > room:
             self.num_refused += 1
             new = new[:room]
         if new:
-            expected.speculations[piece.outcome] = _Speculation(known + new, drafting_ns)
+            target.speculations[piece.outcome] = _Speculation(known + new, drafting_ns)
         return True

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from saguaro import model_paths
@@ -67,10 +67,11 @@ def load_model(
         shared_with = resolve_folder(embeddings_from, progress)
     progress(f"loading {model_paths.served_name(spec)}", None)
     if shared_with is None:
-        model = _load_weights(folder, folder, dtype=_DTYPES[dtype])
+        model = _load_weights(folder, AutoModelForCausalLM, folder, dtype=_DTYPES[dtype])
     else:
         weights = _with_embeddings_of(shared_with, folder, config)
-        model = _load_weights(folder, None, config=config, state_dict=weights, dtype=_DTYPES[dtype])
+        model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # the auto class insists on a folder
+        model = _load_weights(folder, model_class, None, config=config, state_dict=weights, dtype=_DTYPES[dtype])
     has_tokenizer = shared_with is None or (folder / "tokenizer.json").is_file()
     tokenizer = tokenizer_identity(folder if has_tokenizer else shared_with or folder)
     identity = ModelIdentity(
@@ -115,12 +116,10 @@ def _read_config(folder: Path) -> Any:
         raise ConfigurationError(f"{folder / 'config.json'} is not the config of a known model: {error}") from error
 
 
-def _load_weights(folder: Path, source: Path | None, **options: Any) -> PreTrainedModel:
+def _load_weights(folder: Path, model_class: Any, source: Path | None, **options: Any) -> PreTrainedModel:
     """transformers' own loader; absent weights are an error here, where it would put random ones."""
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            source, local_files_only=True, output_loading_info=True, **options
-        )
+        model, report = model_class.from_pretrained(source, local_files_only=True, output_loading_info=True, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ConfigurationError(f"the model at {folder} cannot be loaded: {error}") from error
     if report["missing_keys"]:

@@ -19,6 +19,9 @@ from saguaro.errors import ConfigurationError
 
 _LAYERS_WITH_KV = {"full_attention", "sliding_attention"}
 _ROPE_TYPES_OF_THE_LENGTH = {"dynamic", "longrope"}
+_ORIGINAL_LENGTH = "original_max_position_embeddings"
+_WARM_UP_TOKENS = 8
+_WARM_UP_TOLERANCE = 0.1  # relative; rounding in 16 bits gives about 0.01, attending to the wrong tokens about 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +104,30 @@ class ModelRunner:
         )
         return Logits(output.logits[0].float(), batch.row_offsets)
 
+    @torch.inference_mode()
     def warm_up(self) -> None:
-        """One small forward: pays for what is lazily set up, and shows whether the model runs at all."""
+        """A few tokens, prefill and decode: pays for what is lazily set up, and proves the model on paged attention.
+
+        Raises ConfigurationError if the logits are not finite, or not those of transformers' own attention: there are
+        models whose layers keep or share state in ways that their config does not tell.
+        """
+        token_ids = list(range(min(_WARM_UP_TOKENS, self._context_limit, self.kv_pool.num_slots, self._vocab_size)))
         with BlockTable(self.block_manager) as table:
-            num_tokens = min(4, self._context_limit, self.kv_pool.num_slots)
-            table.reserve(num_tokens)
-            logits = self.forward([Chunk.causal([0] * num_tokens, 0, table, num_logits=1)]).rows
-        if logits.shape != (1, self._vocab_size) or not bool(torch.isfinite(logits).all()):
-            raise ConfigurationError(f"a test forward gave logits of shape {tuple(logits.shape)}, or not all finite")
+            table.reserve(len(token_ids))
+            if token_ids[:-1]:
+                self.forward([Chunk.causal(token_ids[:-1], 0, table, num_logits=0)])
+            paged = self.forward([Chunk.causal(token_ids[-1:], len(token_ids) - 1, table, num_logits=1)]).rows
+        if not bool(torch.isfinite(paged).all()):
+            raise ConfigurationError("a test forward gave logits that are not finite; are the weights damaged?")
+        self._model.set_attn_implementation("eager")
+        own = self._model(torch.tensor([token_ids], device=self._device), use_cache=False).logits[0, -1:].float()
+        self._model.set_attn_implementation(paged_attention.ATTENTION_NAME)
+        difference = float((paged - own).norm() / own.norm())
+        if difference > _WARM_UP_TOLERANCE:
+            raise ConfigurationError(
+                f"{type(self._model).__name__} does not run on paged attention: its logits differ by {difference:.0%} "
+                "from those of its own attention"
+            )
 
 
 def context_limit_tokens(config: Any) -> int:
@@ -126,7 +145,7 @@ def context_limit_tokens(config: Any) -> int:
         limits.append(window)
     rope = getattr(config, "rope_parameters", None) or {}
     for parameters in (rope, *(value for value in rope.values() if isinstance(value, dict))):
-        original = parameters.get("original_max_position_embeddings")
+        original = parameters.get(_ORIGINAL_LENGTH, getattr(config, _ORIGINAL_LENGTH, None))
         if parameters.get("rope_type") in _ROPE_TYPES_OF_THE_LENGTH and original is not None:
             limits.append(original)
     return int(min(limits))

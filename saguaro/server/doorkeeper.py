@@ -29,14 +29,18 @@ def current_request_id() -> str:
 
 
 class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Interceptor for the services named in `services`; health and reflection pass by it."""
+    """Interceptor for the services given to `guard`; health and reflection pass by it."""
 
-    def __init__(self, services: Collection[str], closed_because: str) -> None:
-        self._services = frozenset(services)
+    def __init__(self, closed_because: str) -> None:
+        self._services: frozenset[str] = frozenset()
         self._closed_because: str | None = closed_because
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def guard(self, services: Collection[str]) -> None:
+        """Full names of the services whose calls to stand before."""
+        self._services = frozenset(services)
 
     def open(self) -> None:
         """Admit calls from now on."""

@@ -52,11 +52,10 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and listen. Raises ConfigurationError where the port cannot be had."""
         _check_free(self._role, self._settings.host, self._settings.port)
-        # The interceptor must exist before the server, the names of the services only come from `register`.
-        services: set[str] = set()
-        self._doorkeeper = Doorkeeper(services, f"the {self._role} is starting")
+        self._doorkeeper = Doorkeeper(f"the {self._role} is starting")
         self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings))
-        services.update(self._register(self._server))
+        services = self._register(self._server)
+        self._doorkeeper.guard(services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._services = ("", *sorted(services))
@@ -104,17 +103,17 @@ async def serve(
     ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
     """
     server = GrpcServer(settings, register, role=role)
-    try:
-        with _stop_signal() as stop:
-            await server.start()
-            if ready is None or await _completes_before(ready, stop):
-                await server.admit()
-                await stop.wait()
-            logger.info("%s draining for up to %g s", role, settings.drain_seconds)
-            await server.stop(settings.drain_seconds, on_drain)
-    finally:
+    async with contextlib.AsyncExitStack() as owned:
         if on_stop is not None:
-            await on_stop()
+            owned.push_async_callback(on_stop)
+        stop = owned.enter_context(_stop_signal())
+        await server.start()
+        owned.push_async_callback(server.stop)  # where `ready` fails; harmless after the drain
+        if ready is None or await _completes_before(ready, stop):
+            await server.admit()
+            await stop.wait()
+        logger.info("%s draining for up to %g s", role, settings.drain_seconds)
+        await server.stop(settings.drain_seconds, on_drain)
     logger.info("%s stopped", role)
 
 

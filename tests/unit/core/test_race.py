@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from saguaro.core.sampling import HEAD_PROBABILITY, RowSampling, processed_log_probs, race
+from saguaro.core.sampling import HEAD_PROBABILITY, RowSampling, _row_sums, processed_log_probs, race
 from saguaro.types import SamplingParams
 from tests.unit.core.law import assert_follows
 
@@ -48,8 +49,10 @@ def assert_law(tokens: Tensor, logits: Tensor, params: SamplingParams) -> None:
 
 
 # Each law test: a false alarm once in 10,000, see tests/unit/core/law.py.
-@pytest.mark.parametrize("over_seeds", [False, True])
-@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, 0.02, 0.15, ALL_TAIL])
+@pytest.mark.parametrize(
+    ("head_probability", "over_seeds"),
+    [(HEAD_PROBABILITY, False), (HEAD_PROBABILITY, True), (0.02, False), (0.15, True), (ALL_TAIL, False)],
+)
 def test_the_race_follows_p_however_much_of_it_lies_in_the_tail(head_probability: float, over_seeds: bool) -> None:
     logits, params = zipf_logits(50), SamplingParams(temperature=1.0, seed=99)
     assert_law(draw(logits, params, head_probability=head_probability, over_seeds=over_seeds), logits, params)
@@ -119,9 +122,17 @@ def test_draft_and_target_agree_at_least_as_often_as_the_coupling_bound(concentr
         assert agreement > (1 - distance) / (1 + distance) - 4.5 * 0.5 / math.sqrt(DRAWS)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, 1e-3])
-def test_a_row_alone_chooses_as_in_any_batch(threads: int, head_probability: float) -> None:
+def test_a_row_alone_chooses_as_in_any_batch(head_probability: float) -> None:
     kinds = [
         SamplingParams(),
         SamplingParams(temperature=1.0, seed=2**63),
@@ -130,18 +141,20 @@ def test_a_row_alone_chooses_as_in_any_batch(threads: int, head_probability: flo
     ]
     params, positions = kinds * 2, list(range(8))
     logits = 2.0 * torch.randn(8, 40_000, generator=torch.Generator().manual_seed(0))
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        together = race(logits, RowSampling.build(params, positions), head_probability)
-        for row in range(8):
-            alone = race(logits[row : row + 1], RowSampling.build([params[row]], [positions[row]]), head_probability)
-            assert alone == together[row]
-        order = torch.randperm(8, generator=torch.Generator().manual_seed(1))
-        shuffled = RowSampling.build([params[i] for i in order], [positions[i] for i in order])
-        assert torch.equal(race(logits[order], shuffled, head_probability), together[order])
-    finally:
-        torch.set_num_threads(before)
+    together = race(logits, RowSampling.build(params, positions), head_probability)
+    for row in range(8):
+        rows = RowSampling.build([params[row]], [positions[row]])
+        assert race(logits[row : row + 1], rows, head_probability) == together[row]
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(1))
+    shuffled = RowSampling.build([params[i] for i in order], [positions[i] for i in order])
+    assert torch.equal(race(logits[order], shuffled, head_probability), together[order])
+
+
+@pytest.mark.usefixtures("threads")
+def test_the_mass_of_a_row_s_tail_has_the_same_bits_alone_and_in_any_batch() -> None:
+    probs = torch.rand(16, 100_000, generator=torch.Generator().manual_seed(0))
+    alone = torch.cat([_row_sums(row.unsqueeze(0)) for row in probs])
+    assert torch.equal(alone, _row_sums(probs))
 
 
 def test_an_empty_batch_chooses_nothing() -> None:

@@ -62,13 +62,12 @@ def test_at_temperature_zero_candidates_go_by_logits_alone_or_beside_random_rows
     assert alone.num_valid[0] == beside.num_valid[0] == 7
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_among_equal_logits_the_first_argmax_comes_first(count: int) -> None:
-    logits = torch.zeros(1, 1000)
-    logits[0, 400:] = 1.0
-    candidates = ranked_candidates(logits, RowSampling.build([GREEDY], [0]), count)
-    assert candidates.token_ids[0, 0] == 400
-    assert len(set(candidates.token_ids[0].tolist())) == count
+@pytest.mark.parametrize(("vocab", "count"), [(40, 1), (40, 5), (1000, 50)])
+def test_among_equal_logits_the_first_argmax_comes_first(vocab: int, count: int) -> None:
+    logits = torch.randint(0, 3, (50, vocab), generator=torch.Generator().manual_seed(0)).float()
+    candidates = ranked_candidates(logits, RowSampling.build([GREEDY] * 50, range(50)), count).token_ids
+    assert torch.equal(candidates[:, 0], logits.argmax(-1))
+    assert all(len(set(row)) == count for row in candidates.tolist())
 
 
 def test_a_smaller_support_has_fewer_valid_candidates() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
@@ -83,12 +83,12 @@ def test_an_empty_piece_is_no_hit(cache: SpeculationCache) -> None:
     "stale",
     [
         entries(piece(GUESS, 0, 1), round=2, complete=True),
-        entries(piece(GUESS, 0, 1), round=4, complete=True),
+        entries(piece(GUESS, 0, 1), round=5, complete=True),
         entries(piece(GUESS, 0, 1), epoch=0, complete=True),
         entries(piece(GUESS, 0, 1), epoch=2, complete=True),
         entries(piece(GUESS, 0, 1), sequence_id=6, complete=True),
     ],
-    ids=["earlier round", "later round", "earlier epoch", "later epoch", "unknown sequence"],
+    ids=["earlier round", "two rounds later", "earlier epoch", "later epoch", "unknown sequence"],
 )
 def test_entries_of_elsewhere_are_dropped_and_counted(cache: SpeculationCache, stale: SpeculationEntries) -> None:
     assert cache.insert(stale) == 1
@@ -102,6 +102,17 @@ def test_the_next_round_drops_the_entries_of_the_last_and_expecting_again_keeps_
     cache.expect(5, epoch=1, round=3)
     assert cache.lookup(5, GUESS).result is LookupResult.HIT
     cache.expect(5, epoch=1, round=4)
+    assert cache.lookup(5, GUESS).result is LookupResult.LATE
+
+
+def test_entries_of_the_round_after_are_kept_for_it_and_not_answered_before(cache: SpeculationCache) -> None:
+    assert cache.insert(entries(piece(GUESS, 0, 1), round=4, complete=True)) == 0
+    assert cache.lookup(5, GUESS).result is LookupResult.LATE
+    assert not cache.is_complete(5)
+    cache.expect(5, epoch=1, round=4)
+    assert cache.lookup(5, GUESS) == CacheAnswer(LookupResult.HIT, (1,))
+    assert cache.is_complete(5)
+    cache.expect(5, epoch=1, round=6)
     assert cache.lookup(5, GUESS).result is LookupResult.LATE
 
 
@@ -144,24 +155,28 @@ events = st.one_of(
 )
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.lists(events, max_size=60))
 def test_whatever_the_interleaving_a_hit_is_a_prefix_of_the_expected_round_s_own_speculation(
     events: list[tuple],  # type: ignore[type-arg]
 ) -> None:
     cache = SpeculationCache(max_entries=9, max_tokens=4)
     expected: dict[int, tuple[int, int, int]] = {}
-    known: dict[VerificationOutcome, int]  # tokens in order, of the expected round
-    collected: dict[int, tuple[dict[VerificationOutcome, int], bool]] = {}
+    # Of each round that is collected: how many tokens are known of each outcome, and whether it is complete.
+    collected: dict[tuple[int, int, int], tuple[dict[VerificationOutcome, int], bool]] = {}
     for kind, key, *rest in events:
         sequence_id = key[0]
         if kind == "expect":
             cache.expect(*key)
             if expected.get(sequence_id) != key:
-                expected[sequence_id], collected[sequence_id] = key, ({}, False)
+                expected[sequence_id] = key
+                kept = collected.get(key, ({}, False))
+                collected = {other: item for other, item in collected.items() if other[0] != sequence_id}
+                collected |= {key: kept, (key[0], key[1], key[2] + 1): ({}, False)}
         elif kind == "close":
             cache.close(sequence_id)
             expected.pop(sequence_id, None)
-            collected.pop(sequence_id, None)
+            collected = {other: item for other, item in collected.items() if other[0] != sequence_id}
         else:
             outcome, start, end, complete = rest
             tokens = true_speculation(key, outcome)[start:end]
@@ -170,12 +185,12 @@ def test_whatever_the_interleaving_a_hit_is_a_prefix_of_the_expected_round_s_own
                     piece(outcome, start, *tokens), sequence_id=key[0], epoch=key[1], round=key[2], complete=complete
                 )
             )
-            if expected.get(sequence_id) == key:
-                known, was_complete = collected[sequence_id]
+            if key in collected:
+                known, was_complete = collected[key]
                 fits = start <= known.get(outcome, 0)
                 if fits and start + len(tokens) > known.get(outcome, 0):
                     known[outcome] = start + len(tokens)
-                collected[sequence_id] = known, was_complete or complete
+                collected[key] = known, was_complete or complete
                 assert num_stale == (not fits)
             else:
                 assert num_stale == 1
@@ -185,7 +200,7 @@ def test_whatever_the_interleaving_a_hit_is_a_prefix_of_the_expected_round_s_own
                 if sequence_id not in expected:
                     assert answer.result is LookupResult.NOT_SPECULATED
                     continue
-                known, is_complete = collected[sequence_id]
+                known, is_complete = collected[expected[sequence_id]]
                 own = true_speculation(expected[sequence_id], outcome)[: known.get(outcome, 0)]
                 no_hit = LookupResult.MISS if is_complete else LookupResult.LATE
                 assert answer == CacheAnswer(LookupResult.HIT if own else no_hit, own)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from saguaro.cli.trio import Trio
+from tests.tiny_models import noisy_copy, write_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights, answers long enough to be interrupted."""
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "target", seed=1, max_positions=4096)
+
+
+@pytest.fixture(scope="session")
+def tiny_draft(tiny_target: Path) -> Path:
+    return noisy_copy(tiny_target, tiny_target.parent / "draft", noise=0.03)
+
+
+@pytest.fixture(scope="session")
+def demo_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    """The embedded pair, as three processes."""
+    with Trio(log_folder=tmp_path_factory.mktemp("demo-logs")) as trio:
+        yield trio

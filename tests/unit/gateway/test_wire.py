@@ -1,0 +1,115 @@
+"""What goes onto the wire comes off it the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from saguaro import types
+from saguaro.answers import (
+    AnswerDelta,
+    AnswerEvent,
+    AnswerFinished,
+    AnswerRequest,
+    AnswerStarted,
+    ChatMessage,
+    ChatPrompt,
+    Prompt,
+    ServedModel,
+    TextPrompt,
+    TokenPrompt,
+)
+from saguaro.errors import Incompatible, InvalidRequest
+from saguaro.types import (
+    FinishReason,
+    LookupResult,
+    ModelIdentity,
+    RoundReport,
+    SamplingParams,
+    SpeculationReport,
+    TokenProvenance,
+)
+from saguaro.v1 import common_pb2, gateway_pb2, speculator_pb2
+from saguaro.wire import common, gateway
+
+ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40)
+REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
+IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
+
+
+@pytest.mark.parametrize(
+    "prompt", [TextPrompt(""), ChatPrompt((ChatMessage("user", "é"),)), TokenPrompt((0, 2**32 - 1))]
+)
+def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
+    request = AnswerRequest(prompt, 0.5, 0.9, 3, 2**64 - 1, 2, 77, "m", True, True, True)
+    wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
+    assert gateway.answer_request_from_proto(wire) == request
+
+
+def test_defaults_are_defaults_on_both_sides_of_the_wire() -> None:
+    assert gateway.answer_request_from_proto(gateway_pb2.GenerateRequest(text="a")) == AnswerRequest(TextPrompt("a"))
+    assert gateway.answer_request_from_proto(
+        gateway.answer_request_to_proto(AnswerRequest(TextPrompt("a")))
+    ) == AnswerRequest(TextPrompt("a"))
+
+
+def test_a_top_p_of_zero_is_not_taken_for_an_absent_one() -> None:
+    request = AnswerRequest(TextPrompt("a"), top_p=0.0)
+    assert gateway.answer_request_from_proto(gateway.answer_request_to_proto(request)).top_p == 0.0
+
+
+def test_a_request_without_any_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="has no prompt"):
+        gateway.answer_request_from_proto(gateway_pb2.GenerateRequest())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        AnswerStarted("id", "model", 2**63, (1, 2)),
+        AnswerStarted("", "", 0, ()),
+        AnswerDelta("é", (5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS)),
+        AnswerFinished(FinishReason.LENGTH, "rest", 3, 4, 2, REPORT),
+    ],
+)
+def test_an_answer_event_survives_the_wire(event: AnswerEvent) -> None:
+    wire = gateway_pb2.GenerateResponse.FromString(gateway.answer_event_to_proto(event).SerializeToString())
+    assert gateway.answer_event_from_proto(wire) == event
+
+
+def test_an_event_of_a_later_version_is_passed_over() -> None:
+    assert gateway.answer_event_from_proto(gateway_pb2.GenerateResponse()) is None
+
+
+def test_an_enum_of_a_later_version_is_named_with_what_is_known() -> None:
+    with pytest.raises(Incompatible, match=r"LookupResult 9; this version knows HIT=1"):
+        common.enum_from_proto(LookupResult, 9)
+
+
+def test_sampling_says_whether_the_seed_was_given() -> None:
+    sampling = SamplingParams(0.5, 0.25, 7, 2**64 - 1, 3)
+    assert common.sampling_from_proto(common.sampling_to_proto(sampling)) == (sampling, True)
+    without = common.sampling_from_proto(common.sampling_to_proto(sampling, with_seed=False))
+    assert without == (SamplingParams(0.5, 0.25, 7, 0, 3), False)
+
+
+def test_reports_identities_and_models_survive_the_wire() -> None:
+    assert common.speculation_report_from_proto(common.speculation_report_to_proto(REPORT)) == REPORT
+    assert common.identity_from_proto(common.identity_to_proto(IDENTITY)) == IDENTITY
+    served = ServedModel(IDENTITY, False, "no speculator")
+    assert gateway.served_model_from_proto(gateway.served_model_to_proto(served)) == served
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (types.AcceptanceMode, common_pb2.AcceptanceMode),
+        (types.FinishReason, common_pb2.FinishReason),
+        (types.TokenProvenance, common_pb2.TokenProvenance),
+        (types.LookupResult, common_pb2.LookupResult),
+        (types.NotSpeculatingReason, speculator_pb2.NotSpeculatingReason),
+    ],
+)
+def test_enum_numbers_are_those_of_the_contract(ours: type, theirs: object) -> None:
+    prefix = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in ours.__name__).strip("_")
+    contract = {name.removeprefix(f"{prefix}_"): number for name, number in theirs.items() if number}  # type: ignore[attr-defined]
+    assert contract == {member.name: member.value for member in ours}  # type: ignore[attr-defined]
