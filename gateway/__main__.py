@@ -29,7 +29,7 @@ async def main(settings: GatewaySettings) -> None:
     servicer = GatewayServicer(settings.request_timeout_seconds)
 
     def register(server: Any) -> list[str]:
-        gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+        gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
         return [gateway_pb2.DESCRIPTOR.services_by_name["GatewayService"].full_name]
 
     async def ready() -> None:

@@ -31,7 +31,7 @@ class VerifierClient:
         self._peer = f"the verifier at {address}"
         options = channel_options(max_message_bytes=max_message_bytes, keepalive_seconds=keepalive_seconds)
         self._channel = grpc.aio.insecure_channel(address, options=options)
-        self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._info: VerifierInfo | None = None
 
     async def close(self) -> None:

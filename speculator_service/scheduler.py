@@ -173,9 +173,7 @@ class DraftScheduler:
         ranked: list[list[int]] = []
         if rows.shape[0]:
             best = ranked_candidates(rows, self._sampling([item for item, _ in trunks]), count)
-            ranked = [
-                ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)
-            ]
+            ranked = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
         for (stream, session, chunk), _ in trunks:
             session.take_trunk(chunk, ranked[: chunk.num_logits], self._fan_out_of(stream), stream.lookahead)
             del ranked[: chunk.num_logits]

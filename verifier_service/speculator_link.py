@@ -163,5 +163,3 @@ class SpeculatorLink:
     async def _write(self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[VerifierFrame]) -> None:
         while True:
             await call.write(verifier_frame_to_proto(await outgoing.get()))
-
-

@@ -78,7 +78,7 @@ class AsyncClient:
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         self._peer = f"the gateway at {address}"
         self._channel = grpc.aio.insecure_channel(address, options=channel_options())
-        self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self

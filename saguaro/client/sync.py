@@ -78,7 +78,7 @@ class Client:
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         self._peer = f"the gateway at {address}"
         self._channel = grpc.insecure_channel(address, options=channel_options())
-        self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self

@@ -50,7 +50,7 @@ class EngineThread:
             self._woken.clear()
             try:
                 sleep_seconds = self._step()
-            except Exception as error:  # noqa: BLE001 - whatever a step meets, the other sequences must go on
+            except Exception as error:  # whatever a step meets, the other sequences must go on
                 log.exception("a step failed")
                 self._on_fault(error)
                 continue

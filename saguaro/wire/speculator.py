@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
@@ -98,7 +99,7 @@ def speculator_frame_to_proto(frame: SpeculatorFrame) -> pb.SpeculateResponse:
             pb.SequenceStatus(
                 sequence_id=item.sequence_id,
                 epoch=item.epoch,
-                reason=pb.NotSpeculatingReason.ValueType(item.reason),
+                reason=cast(pb.NotSpeculatingReason, int(item.reason)),
             )
             for item in frame.statuses
         ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
     FinishReason,
@@ -9,7 +11,6 @@ from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
-    TokenProvenance,
     TokenRun,
     VerifierInfo,
 )
@@ -19,6 +20,8 @@ from saguaro.wire.common import (
     enum_from_proto,
     identity_from_proto,
     identity_to_proto,
+    provenance_from_proto,
+    provenance_to_proto,
     sampling_from_proto,
     sampling_to_proto,
     speculation_report_from_proto,
@@ -66,13 +69,11 @@ def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse
             response.started.seed = event.seed
         case TokenRun():
             response.run.token_ids.extend(event.token_ids)
-            response.run.provenance.extend(
-                common_pb2.TokenProvenance.ValueType(provenance) for provenance in event.provenance
-            )
+            response.run.provenance.extend(provenance_to_proto(event.provenance))
         case GenerationFinished():
             response.finished.CopyFrom(
                 pb.GenerationFinished(
-                    reason=common_pb2.FinishReason.ValueType(event.reason),
+                    reason=cast(common_pb2.FinishReason, int(event.reason)),
                     num_prompt_tokens=event.num_prompt_tokens,
                     num_generated_tokens=event.num_generated_tokens,
                     num_cached_prompt_tokens=event.num_cached_prompt_tokens,
@@ -90,7 +91,7 @@ def event_from_proto(message: pb.VerifierServiceGenerateResponse) -> GenerationE
         case "run":
             return TokenRun(
                 tuple(message.run.token_ids),
-                tuple(enum_from_proto(TokenProvenance, value) for value in message.run.provenance),
+                provenance_from_proto(message.run.provenance),
             )
         case "finished":
             finished = message.finished

@@ -54,7 +54,7 @@ def test_the_gateway_refuses_it_with_the_limit(trio: Trio, name: str) -> None:
 
 
 def test_an_unknown_model_is_not_found(trio: Trio) -> None:
-    with Client(trio.gateway_address) as client, pytest.raises(ModelNotFound, match="no-such-model.*target"):
+    with Client(trio.gateway_address) as client, pytest.raises(ModelNotFound, match=r"no-such-model.*target"):
         client.generate("x", model="no-such-model").finish()
 
 

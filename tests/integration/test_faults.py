@@ -104,9 +104,7 @@ def test_restarted_in_mid_stream_the_stream_speculates_again(trio: Trio, expecte
     assert ask(trio).speculation.speculating
 
 
-def test_a_draft_with_another_tokenizer_is_not_used_and_everyone_says_so(
-    tiny_target: Path, tmp_path: Path
-) -> None:
+def test_a_draft_with_another_tokenizer_is_not_used_and_everyone_says_so(tiny_target: Path, tmp_path: Path) -> None:
     stranger = write_tiny_model(tmp_path / "stranger", seed=3, extra_token="<|stranger|>", max_positions=4096)
     with Trio(target=str(tiny_target), draft=str(stranger), log_folder=tmp_path) as trio:
         answer = ask(trio, max_tokens=20)

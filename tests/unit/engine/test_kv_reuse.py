@@ -84,3 +84,22 @@ def test_the_last_positions_before_the_context_limit_equal_transformers_and_the_
     assert_close(runner.forward([sequence.chunk(token_ids[508:])]).rows, reference.logits(token_ids)[-4:])
     with pytest.raises(ValueError, match="position 512: the context limit is 512 tokens"):
         runner.forward([sequence.chunk([1])])
+
+
+def test_slots_that_nobody_wrote_may_hold_nan_also_beside_and_behind_those_in_use(
+    runner: ModelRunner, reference: Reference
+):
+    unwritten = BlockTable(runner.block_manager)
+    unwritten.reserve(BLOCK_SIZE)  # slot 0 among them
+    sequences = [PagedSequence(runner) for _ in range(3)]
+    runner.forward(
+        [sequence.chunk(random_tokens(9 * index + 2, seed=index), 0) for index, sequence in enumerate(sequences)]
+    )
+    for sequence in sequences:
+        sequence.table.reserve(len(sequence.token_ids) + 3 * BLOCK_SIZE)
+    logits = runner.forward(
+        [sequence.chunk(random_tokens(index + 1, seed=9)) for index, sequence in enumerate(sequences)]
+    )
+    for index, sequence in enumerate(sequences):
+        assert_close(logits.of(index), reference.logits(sequence.token_ids)[-index - 1 :])
+    assert sum(int(layer.isnan().flatten(1).any(dim=1).sum()) for layer in runner.kv_pool.layers) > 0

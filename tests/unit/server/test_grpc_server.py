@@ -65,7 +65,7 @@ async def running(servicer: Servicer) -> AsyncIterator[tuple[GrpcServer, Any]]:
 
 
 def stub(channel: Any) -> Any:
-    return gateway_pb2_grpc.GatewayServiceStub(channel)  # type: ignore[no-untyped-call]
+    return gateway_pb2_grpc.GatewayServiceStub(channel)
 
 
 async def status(channel: Any, service: str = "") -> int:

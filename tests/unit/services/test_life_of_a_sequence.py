@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from saguaro.errors import SequenceFault, Unavailable
@@ -44,9 +46,7 @@ def test_an_end_token_inside_an_accepted_run_ends_it_there(tiny: TinyModels, pla
 
 
 @pytest.mark.parametrize("max_tokens", range(1, 12))
-def test_max_tokens_inside_an_accepted_run_ends_it_there(
-    tiny: TinyModels, plain: list[int], max_tokens: int
-) -> None:
+def test_max_tokens_inside_an_accepted_run_ends_it_there(tiny: TinyModels, plain: list[int], max_tokens: int) -> None:
     trio = InMemoryTrio(tiny.target, tiny.target)
     answer = trio.generate(request(max_tokens=max_tokens))
     assert answer.tokens == plain[:max_tokens]
@@ -122,7 +122,7 @@ def test_provenance_says_where_each_token_came_from(tiny: TinyModels) -> None:
 
 def test_on_a_hit_nothing_waits_for_the_draft(tiny: TinyModels) -> None:
     rounds = InMemoryTrio(tiny.target, tiny.target).generate(request()).finished.speculation.rounds
-    after_hits = [after for before, after in zip(rounds, rounds[1:], strict=False) if before.lookup is LookupResult.HIT]
+    after_hits = [after for before, after in pairwise(rounds) if before.lookup is LookupResult.HIT]
     assert after_hits
     for report in after_hits:
         # The test's clock ticks at each reading; a wait for the draft would be a millisecond at least.
