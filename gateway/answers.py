@@ -8,12 +8,13 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 
 from gateway.detokenize import IncrementalDetokenizer
-from gateway.requests import check_model, check_prompt, check_vocabulary, generation_request, resolve_sampling
+from gateway.requests import generation_request, resolve_sampling
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
 from saguaro.answers import AnswerDelta, AnswerEvent, AnswerFinished, AnswerRequest, AnswerStarted, ServedModel
 from saguaro.errors import ConfigurationError, SequenceFault, Unavailable
 from saguaro.types import GenerationFinished, GenerationStarted, TokenIds, TokenRun, VerifierInfo
+from saguaro.validation import validate_model, validate_prompt, validate_vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Answers:
             sampling = resolve_sampling(request)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
             prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
-            check_prompt(prompt, info.model)
+            validate_prompt(prompt, info.model)
             generation = generation_request(request, request_id, prompt, sampling)
             detokenizer = IncrementalDetokenizer(self._text)
             async with contextlib.aclosing(self._verifier.generate(generation, timeout_seconds)) as events:
@@ -59,7 +60,7 @@ class Answers:
     async def detokenize(self, model: str, token_ids: TokenIds) -> str:
         """Ids to text, special tokens left out. Raises InvalidRequest for ids outside of the vocabulary."""
         info = await self._known(model)
-        check_vocabulary("token_ids", token_ids, info.model)
+        validate_vocabulary("token_ids", token_ids, info.model)
         return await asyncio.to_thread(self._text.decode, list(token_ids))
 
     async def served_model(self) -> ServedModel:
@@ -69,7 +70,7 @@ class Answers:
 
     async def _known(self, model: str) -> VerifierInfo:
         info = await self._verifier.info()
-        check_model(model, info.model)
+        validate_model(model, info.model)
         check_tokenizer(self._text, info)
         return info
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from saguaro.errors import InvalidRequest
-from saguaro.types import SamplingParams
+from saguaro.errors import InvalidRequest, ModelNotFound
+from saguaro.types import ModelIdentity, SamplingParams
 
 MAX_TEMPERATURE = 100.0
 _UINT32_END = 1 << 32
@@ -27,3 +28,41 @@ def validate_sampling(sampling: SamplingParams) -> None:
         raise InvalidRequest("sampling.seed", f"seed is {sampling.seed}; it must be from 0 to 2**64 - 1")
     if not 0 <= sampling.choice < _UINT32_END:
         raise InvalidRequest("sampling.choice", f"choice is {sampling.choice}; it must be from 0 to 2**32 - 1")
+
+
+def validate_max_tokens(max_tokens: int | None) -> None:
+    """Raise InvalidRequest for less than one token; None is up to the context limit."""
+    if max_tokens is not None and max_tokens < 1:
+        raise InvalidRequest(
+            "max_tokens", f"max_tokens is {max_tokens}; it must be at least 1, or absent for up to the context limit"
+        )
+
+
+def validate_model(name: str, served: ModelIdentity) -> None:
+    """Raise ModelNotFound unless `name` is served here; an empty name takes what is."""
+    if name not in ("", served.name):
+        raise ModelNotFound(f'no model "{name}" here; served is "{served.name}"')
+
+
+def validate_prompt(prompt: Sequence[int], served: ModelIdentity) -> None:
+    """Raise InvalidRequest for a prompt that is empty, too long, or not of this vocabulary."""
+    if not prompt:
+        raise InvalidRequest("prompt", "the prompt is empty; give at least 1 token")
+    limit = served.context_limit_tokens
+    if len(prompt) >= limit:
+        raise InvalidRequest(
+            "prompt",
+            f"the prompt has {len(prompt)} tokens; the context limit is {limit}, "
+            "and at least 1 token must be left for the answer",
+        )
+    validate_vocabulary("prompt", prompt, served)
+
+
+def validate_vocabulary(field: str, token_ids: Sequence[int], served: ModelIdentity) -> None:
+    """Raise InvalidRequest for an id that the model has no token for."""
+    bound = served.usable_vocabulary_tokens
+    if token_ids and max(token_ids) >= bound:
+        position = next(i for i, token_id in enumerate(token_ids) if token_id >= bound)
+        raise InvalidRequest(
+            field, f"token id {token_ids[position]} at position {position} is not in the vocabulary of {bound} tokens"
+        )

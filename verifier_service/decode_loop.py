@@ -53,16 +53,24 @@ class DecodeLoop:
         self._wake = wake
         self._clock_ns = clock_ns
         self._inbox: deque[Callable[[], None]] = deque()
+        # One writer each: the submitting thread and the engine thread.
+        self._num_submitted = self._num_seen = 0
         self._forward_ns = 0.0  # decayed mean of a forward's time
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
     def submit(self, sequence: Sequence) -> None:
         """Take a new sequence. Raises Unavailable when too many wait already."""
-        if len(self.scheduler.waiting) >= self._max_waiting:
-            raise Unavailable(f"{len(self.scheduler.waiting)} requests wait already; the limit is {self._max_waiting}")
+        if self.num_waiting >= self._max_waiting:
+            raise Unavailable(f"{self.num_waiting} requests wait already; the limit is {self._max_waiting}")
         sequence.ready_since_ns = self._clock_ns()
-        self.post(lambda: self.scheduler.add(sequence))
+        self._num_submitted += 1
+        self.post(lambda: self._add(sequence))
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for blocks, those included that the loop has not seen yet."""
+        return self._num_submitted - self._num_seen + len(self.scheduler.waiting)
 
     def abort(self, sequence: Sequence) -> None:
         """End a sequence wherever it is; both sides' blocks are freed. Harmless when it has ended already."""
@@ -103,6 +111,10 @@ class DecodeLoop:
     def _take_inbox(self) -> None:
         while self._inbox:
             self._inbox.popleft()()
+
+    def _add(self, sequence: Sequence) -> None:
+        self.scheduler.add(sequence)
+        self._num_seen += 1
 
     def _poll_waiting(self) -> None:
         now_ns = self._clock_ns()

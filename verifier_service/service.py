@@ -7,38 +7,22 @@ from collections.abc import AsyncIterator, Callable
 
 import grpc
 
-from saguaro.errors import InvalidRequest, ModelNotFound
+from saguaro.errors import InvalidRequest
 from saguaro.types import GenerationEvent, GenerationFinished, GenerationRequest, GenerationStarted, ModelIdentity
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
-from saguaro.validation import validate_sampling
+from saguaro.validation import validate_max_tokens, validate_model, validate_prompt, validate_sampling
 from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
 from verifier_service.worker import VerifierWorker
 
 
 def validate(request: GenerationRequest, model: ModelIdentity) -> None:
     """Raises ModelNotFound, or InvalidRequest that names the limit and the value."""
-    if request.model not in ("", model.name):
-        raise ModelNotFound(f'no model "{request.model}" here; this verifier serves "{model.name}"')
+    validate_model(request.model, model)
     if not request.request_id:
         raise InvalidRequest("request_id", "request_id is empty; choose one that no running generation has")
-    if not request.prompt:
-        raise InvalidRequest("prompt_token_ids", "the prompt is empty; at least 1 token is needed")
-    limit = model.context_limit_tokens
-    if len(request.prompt) >= limit:
-        raise InvalidRequest(
-            "prompt_token_ids",
-            f"the prompt has {len(request.prompt)} tokens; the context limit is {limit}, "
-            "and at least 1 token must be left for the answer",
-        )
-    largest = max(request.prompt)
-    if largest >= model.usable_vocabulary_tokens:
-        raise InvalidRequest(
-            "prompt_token_ids",
-            f"token id {largest} is outside the vocabulary; ids are below {model.usable_vocabulary_tokens}",
-        )
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise InvalidRequest("max_tokens", f"max_tokens is {request.max_tokens}; it must be at least 1")
+    validate_prompt(request.prompt, model)
+    validate_max_tokens(request.max_tokens)
     validate_sampling(request.sampling)
 
 
@@ -97,7 +81,7 @@ class VerifierService(VerifierServiceServicer):
         num_blocks, num_free = self._worker.blocks
         return pb.GetLoadResponse(
             num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
+            num_waiting=self._worker.loop.num_waiting,
             num_kv_blocks=num_blocks,
             free_kv_blocks=num_free,
             num_preemptions=scheduler.num_preemptions,

@@ -54,7 +54,8 @@ def test_sampled_answers_are_the_same_without_speculation(demo_trio: Trio) -> No
 def test_hits_happen_and_their_drafting_is_off_the_critical_path(demo_trio: Trio) -> None:
     answer = ask(demo_trio, PROMPTS[0], max_tokens=128, ignore_eos=True)
     rounds = answer.speculation.rounds
-    after_hits = [after for before, after in pairwise(rounds) if before.lookup is LookupResult.HIT]
+    # The last round may have no room left for a draft token.
+    after_hits = [after for before, after in pairwise(rounds[:-1]) if before.lookup is LookupResult.HIT]
     assert len(after_hits) >= 3
     # A hit's next forward starts at once: less than a tenth of the time that drafting its speculation took.
     waits, drafting = sum(item.wait_ns for item in after_hits), sum(item.drafting_ns for item in after_hits)
