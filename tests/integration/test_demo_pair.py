@@ -31,13 +31,19 @@ def test_greedy_answers_are_the_targets_own(demo_trio: Trio, prompt: str) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_twenty_four_greedy_answers_equal_transformers_generate(demo_trio: Trio) -> None:
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda prompt: ask(demo_trio, prompt, max_tokens=96), PROMPTS))
     assert len(answers) == 24
+    num_equal = 0
     for prompt, answer in zip(PROMPTS, answers, strict=True):
-        if list(answer.token_ids) != greedy(answer.prompt_token_ids, 96):
+        if list(answer.token_ids) == greedy(answer.prompt_token_ids, 96):
+            num_equal += 1
+        else:
             assert first_divergence(answer.prompt_token_ids, answer.token_ids) is None, prompt
+    num_tokens = sum(answer.num_generated_tokens for answer in answers)
+    print(f"{num_equal} of 24 answers equal transformers' ({num_tokens} tokens); the others part at a near tie")
 
 
 def test_sampled_answers_are_the_same_without_speculation(demo_trio: Trio) -> None:
