@@ -73,14 +73,25 @@ def differences(target: ModelIdentity, info: SpeculatorInfo) -> list[str]:
 class SpeculatorLink:
     """Keeps one stream to the speculator at `address`, for as long as `run` runs."""
 
-    def __init__(self, address: str, target: ModelIdentity, events: LinkEvents, *, reconnect_seconds: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        target: ModelIdentity,
+        events: LinkEvents,
+        *,
+        reconnect_seconds: float,
+        delay_seconds: float = 0.0,
+    ) -> None:
+        """`delay_seconds` holds every frame back, each way: a longer network, for experiments."""
         self.address = address
         self._target = target
         self._events = events
         self._reconnect_seconds = reconnect_seconds
+        self._delay_seconds = delay_seconds
         self._loop = asyncio.get_running_loop()
         self._reset = asyncio.Event()
-        self._heard_from = False
+        self._heard_from = False  # a frame came on this connection
+        self._was_reached = False  # the handshake was answered
 
     def reset(self) -> None:
         """Give the stream up and shake hands anew. From any thread."""
@@ -91,16 +102,18 @@ class SpeculatorLink:
         backoff = 1.0
         last_reason = ""
         while True:
-            self._heard_from = False
+            self._heard_from = self._was_reached = False
             reason = await self._one_connection()
             self._events.on_detached(reason)
             if reason != last_reason:
                 log.warning("going on without a speculator: %s", reason)
                 last_reason = reason
             if self._heard_from:
-                backoff, last_reason = 1.0, ""
+                last_reason = ""
+            # Nobody at the address: it may start any moment, and asking costs nothing. A peer that is there but hangs or
+            # does not fit is asked ever less often.
+            backoff = min(backoff * 2, _MAX_BACKOFF) if self._was_reached and not self._heard_from else 1.0
             await asyncio.sleep(self._reconnect_seconds * backoff * random.uniform(0.8, 1.2))
-            backoff = min(backoff * 2, _MAX_BACKOFF)
 
     async def _one_connection(self) -> str:
         """From dialling to the loss; returns the reason of the loss."""
@@ -110,6 +123,7 @@ class SpeculatorLink:
             stub = SpeculatorServiceStub(channel)
             try:
                 answer = await stub.GetSpeculatorInfo(pb.GetSpeculatorInfoRequest(), timeout=_HANDSHAKE_SECONDS)
+                self._was_reached = True
                 info = speculator_info_from_proto(answer)
                 found = differences(self._target, info)
                 if found:
@@ -121,11 +135,11 @@ class SpeculatorLink:
                 return f"the speculator at {self.address} is away: {error.code().name}"
 
     async def _stream(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> str:
-        outgoing: asyncio.Queue[VerifierFrame] = asyncio.Queue()
+        outgoing: asyncio.Queue[tuple[float, VerifierFrame]] = asyncio.Queue()
         self._reset.clear()
 
         def enqueue(frame: VerifierFrame) -> None:
-            outgoing.put_nowait(frame)
+            outgoing.put_nowait((self._loop.time() + self._delay_seconds, frame))
             if outgoing.qsize() > _MAX_UNSENT_FRAMES:
                 self._reset.set()
 
@@ -158,8 +172,16 @@ class SpeculatorLink:
             if malformed:
                 log.warning("%d malformed items from the speculator are dropped", malformed)
             self._heard_from = True
-            self._events.on_frame(frame)
+            if self._delay_seconds:
+                self._loop.call_later(self._delay_seconds, self._events.on_frame, frame)
+            else:
+                self._events.on_frame(frame)
 
-    async def _write(self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[VerifierFrame]) -> None:
+    async def _write(
+        self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[tuple[float, VerifierFrame]]
+    ) -> None:
         while True:
-            await call.write(verifier_frame_to_proto(await outgoing.get()))
+            due, frame = await outgoing.get()
+            if self._delay_seconds:
+                await asyncio.sleep(due - self._loop.time())
+            await call.write(verifier_frame_to_proto(frame))

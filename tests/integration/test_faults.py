@@ -47,11 +47,18 @@ def ask_and_interrupt(trio: Trio, interrupt: Callable[[], None], after_tokens: i
         return stream.result
 
 
-def wait_until_speculating(trio: Trio, seconds: float = 60.0) -> None:
+def wait_until_speculating(trio: Trio) -> None:
+    wait_until_speculating_or(trio, reason=None)
+
+
+def wait_until_speculating_or(trio: Trio, reason: str | None, seconds: float = 60.0) -> None:
+    """Until the verifier is speculated, or says why not with that word in it."""
     deadline = time.monotonic() + seconds
     with Client(trio.gateway_address) as client:
-        while not client.list_models()[0].speculating:
-            assert time.monotonic() < deadline, client.list_models()[0].not_speculating_reason
+        while not (model := client.list_models()[0]).speculating:
+            if reason is not None and reason in model.not_speculating_reason:
+                return
+            assert time.monotonic() < deadline, model.not_speculating_reason
             time.sleep(0.1)
 
 
@@ -107,6 +114,7 @@ def test_restarted_in_mid_stream_the_stream_speculates_again(trio: Trio, expecte
 def test_a_draft_with_another_tokenizer_is_not_used_and_everyone_says_so(tiny_target: Path, tmp_path: Path) -> None:
     stranger = write_tiny_model(tmp_path / "stranger", seed=3, extra_token="<|stranger|>", max_positions=4096)
     with Trio(target=str(tiny_target), draft=str(stranger), log_folder=tmp_path) as trio:
+        wait_until_speculating_or(trio, "tokenizer")
         answer = ask(trio, max_tokens=20)
         assert answer.num_generated_tokens == 20
         assert not answer.speculation.speculating

@@ -100,7 +100,7 @@ async def refused(house: House, message: str, kind: type[Exception], prompt: obj
 def test_bad_requests_are_refused_with_the_number_given_and_the_bound(text_folder: Path) -> None:
     async def scenario() -> None:
         async with running_house(text_folder) as house:
-            await refused(house, 'no model "gpt"; this gateway serves "fake"', ModelNotFound, "Hi", model="gpt")
+            await refused(house, 'no model "gpt" here; served is "fake"', ModelNotFound, "Hi", model="gpt")
             await refused(house, "the prompt is empty", InvalidRequest, "")
             long = [5] * CONTEXT_LIMIT
             sizes = f"prompt has {CONTEXT_LIMIT} tokens; the context limit is {CONTEXT_LIMIT}, and at least 1"
