@@ -110,8 +110,8 @@ class SpeculatorLink:
                 last_reason = reason
             if self._heard_from:
                 last_reason = ""
-            # Nobody at the address: it may start any moment, and asking costs nothing. A peer that is there but hangs or
-            # does not fit is asked ever less often.
+            # Nobody at the address: it may start any moment, and asking costs nothing. A peer that is there but hangs
+            # or does not fit is asked ever less often.
             backoff = min(backoff * 2, _MAX_BACKOFF) if self._was_reached and not self._heard_from else 1.0
             await asyncio.sleep(self._reconnect_seconds * backoff * random.uniform(0.8, 1.2))
 
