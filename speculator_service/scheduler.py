@@ -1,60 +1,40 @@
 """The speculator's loop over all sequences: take what the verifiers said, one forward, hand out what was drafted.
 
-`step` is the whole story. It runs on the engine thread; `submit` may be called from any thread.
+`step` is the whole story. It runs on the engine thread; `attach`, `submit` and `detach` may be called from any thread.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
-from saguaro.core.fan_out import geometric_fan_out
+from saguaro.core.forward_time import ForwardTime
+from saguaro.core.rank_histogram import OutcomeStatistics
 from saguaro.core.sampling import RowSampling, race, ranked_candidates
-from saguaro.engine.block_manager import BlockTable, OutOfBlocks
-from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.block_manager import OutOfBlocks
+from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
-from saguaro.errors import InvalidRequest
-from saguaro.types import (
-    CommitRound,
-    NotSpeculatingReason,
-    OpenSequence,
-    SequenceStatus,
-    SpeculationEntries,
-    SpeculatorFrame,
-    VerifierFrame,
-)
-from speculator_service.acceptance_estimate import AcceptanceEstimate
-from speculator_service.session import Session, StaleCommit, UnknownRound
+from saguaro.engine.runner import Runner
+from saguaro.types import NotSpeculatingReason, SamplingParams, SpeculationEntries, SpeculatorFrame, VerifierFrame
+from speculator_service.session import Session
+from speculator_service.stream import Draft, Limits, Stream
 
-log = logging.getLogger(__name__)
+_MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
+_FREE_WIDTH = 1.1  # branches that lengthen a step by less than this cost nothing worth saving
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one speculator takes on."""
+class Work:
+    """One session's part of a forward. `is_tree`: a step of its branches; otherwise trunk."""
 
-    max_sequences: int
-    max_lookahead: int
-    max_budget: int
-    prefill_chunk_tokens: int
-    lease_seconds: float
-
-
-@dataclass(slots=True)
-class Stream:
-    """One verifier worker's stream: its open sequences, its wishes, and the way back to it."""
-
-    send: Callable[[SpeculatorFrame], None]
-    lookahead: int = 0
-    budget: int = 0
-    acceptance: AcceptanceEstimate = field(default_factory=AcceptanceEstimate)
-    sessions: dict[int, Session] = field(default_factory=dict)
-    statuses: list[SequenceStatus] = field(default_factory=list)
+    stream: Stream
+    session: Session
+    chunk: Chunk
+    is_tree: bool
 
 
 class DraftScheduler:
@@ -62,7 +42,7 @@ class DraftScheduler:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: Runner,
         limits: Limits,
         *,
         acceptance_prior: float,
@@ -70,33 +50,46 @@ class DraftScheduler:
         wake: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.num_stale = 0
         self._runner = runner
         self._limits = limits
-        self._acceptance_prior = acceptance_prior
-        self._miss_exponent = miss_exponent
+        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit)
+        self._new_statistics = lambda: OutcomeStatistics(
+            max_lookahead=limits.max_lookahead,
+            max_rank=min(limits.max_budget, _MAX_RANK),
+            acceptance_prior=acceptance_prior,
+            miss_exponent=miss_exponent,
+        )
         self._wake = wake
         self._clock_ns = clock_ns
         self._streams: list[Stream] = []
         self._inbox: deque[Callable[[], None]] = deque()
-        self._step_ns = 0.0  # decayed mean of a tree step's time
+        self._forward_time = ForwardTime()
+        # Rows at temperature 0 need no parameters, whatever their number.
+        self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
+        self._step_ns = 0  # of the last step of trees alone
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
     def attach(self, send: Callable[[SpeculatorFrame], None]) -> Stream:
         """A verifier's stream begins; `send` is called from the engine thread."""
-        stream = Stream(send, acceptance=AcceptanceEstimate(self._acceptance_prior))
+        stream = Stream(
+            send,
+            self._draft,
+            self._limits,
+            self._new_statistics,
+            has_room=lambda: self.num_sequences < self._limits.max_sequences,
+        )
         self._post(lambda: self._streams.append(stream))
         return stream
 
     def submit(self, stream: Stream, frame: VerifierFrame) -> None:
         """A frame came in on the stream."""
         arrived_ns = self._clock_ns()
-        self._post(lambda: self._take_frame(stream, frame, arrived_ns))
+        self._post(lambda: stream.take(frame, arrived_ns))
 
     def detach(self, stream: Stream) -> None:
         """The stream ended; its sequences end with it."""
-        self._post(lambda: self._drop_stream(stream))
+        self._post(lambda: self._drop(stream))
 
     def _post(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
@@ -111,183 +104,120 @@ class DraftScheduler:
 
     def step(self) -> bool:
         """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft."""
-        self._take_inbox()
-        due = self._chunks_of(self._due())
-        if due:
-            self._forward(due)
-        for stream in self._streams:
-            self._send(stream)
-        return bool(due)
-
-    def _take_inbox(self) -> None:
         while self._inbox:
             self._inbox.popleft()()
         self._reap_orphans()
-
-    def _due(self) -> list[tuple[Stream, Session]]:
-        """Sequences that a forward brings further. Where a verifier waits just in time, only those rows run."""
-        due = [
-            (stream, session)
-            for stream in self._streams
-            for session in stream.sessions.values()
-            if session.has_work and stream.lookahead > 0
-        ]
-        return [item for item in due if item[1].just_in_time] or due
-
-    def _chunks_of(self, due: list[tuple[Stream, Session]]) -> list[tuple[Stream, Session, Chunk]]:
-        chunks = []
-        for stream, session in due:
-            try:
-                chunks.append((stream, session, session.next_chunk(self._limits.prefill_chunk_tokens)))
-            except OutOfBlocks:
-                self._refuse(stream, session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
-        return chunks
-
-    def _forward(self, due: list[tuple[Stream, Session, Chunk]]) -> None:
-        started_ns = self._clock_ns()
-        for _, session, _ in due:
-            session.taken_ns = session.taken_ns or started_ns
-        logits = self._runner.forward([chunk for _, _, chunk in due])
-        trees = [item for item in zip(due, logits.offsets, strict=True) if item[0][1].in_tree]
-        trunks = [item for item in zip(due, logits.offsets, strict=True) if not item[0][1].in_tree]
-        self._take_trees(logits.rows, trees)
-        self._take_trunks(logits.rows, trunks)
-        if trees:
-            took_ns = self._clock_ns() - started_ns
-            self._step_ns += (took_ns - self._step_ns) * (0.2 if self._step_ns else 1.0)
-
-    def _take_trees(self, logits: torch.Tensor, trees: list[tuple[tuple[Stream, Session, Chunk], slice]]) -> None:
-        if not trees:
-            return
-        rows = torch.cat([logits[where] for _, where in trees])
-        tokens = race(rows, self._sampling([item for item, _ in trees])).tolist()
-        for (_, session, chunk), _ in trees:
-            session.take_tree(tokens[: chunk.num_logits])
-            del tokens[: chunk.num_logits]
-
-    def _take_trunks(self, logits: torch.Tensor, trunks: list[tuple[tuple[Stream, Session, Chunk], slice]]) -> None:
-        if not trunks:
-            return
-        rows = torch.cat([logits[where] for _, where in trunks])
-        count = min(max(item[0].budget for item, _ in trunks) + 1, self._runner.vocab_size)
-        ranked: list[list[int]] = []
-        if rows.shape[0]:
-            best = ranked_candidates(rows, self._sampling([item for item, _ in trunks]), count)
-            ranked = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
-        for (stream, session, chunk), _ in trunks:
-            session.take_trunk(chunk, ranked[: chunk.num_logits], self._fan_out_of(stream), stream.lookahead)
-            del ranked[: chunk.num_logits]
-
-    def _sampling(self, items: list[tuple[Stream, Session, Chunk]]) -> RowSampling:
-        params = [session.sampling for _, session, chunk in items for _ in range(chunk.num_logits)]
-        positions = [position for _, session, chunk in items for position in session.row_positions(chunk)]
-        return RowSampling.build(params, positions, self._runner.device)
-
-    def _fan_out_of(self, stream: Stream) -> Callable[[int], tuple[int, ...]]:
-        return lambda length: geometric_fan_out(length, stream.budget, stream.acceptance.rate, self._miss_exponent)
-
-    # --- messages -----------------------------------------------------------------------------------------------------
-
-    def _take_frame(self, stream: Stream, frame: VerifierFrame, arrived_ns: int) -> None:
-        stream.lookahead = min(frame.lookahead, self._limits.max_lookahead)
-        stream.budget = min(frame.budget, self._limits.max_budget)
-        for closed in frame.closes:
-            session = stream.sessions.get(closed.sequence_id)
-            if session is not None and session.epoch == closed.epoch:
-                self._end(stream, closed.sequence_id)
-        for opened in frame.opens:
-            self._open(stream, opened, arrived_ns + frame.soft_deadline_ns)
-        for commit in frame.commits:
-            self._commit(stream, commit, arrived_ns + frame.soft_deadline_ns)
-
-    def _open(self, stream: Stream, opened: OpenSequence, deadline_ns: int) -> None:
-        known = stream.sessions.get(opened.sequence_id)
-        if known is not None and known.epoch >= opened.epoch:
-            self.num_stale += 1
-            return
-        self._end(stream, opened.sequence_id)
-        vocabulary = self._runner.vocab_size
-        if not opened.token_ids or max(opened.token_ids) >= vocabulary:
-            log.warning("sequence %d: %d tokens to open", opened.sequence_id, len(opened.token_ids))
-            self._refuse(stream, opened.sequence_id, opened.epoch, NotSpeculatingReason.MALFORMED)
-        elif self.num_sequences >= self._limits.max_sequences:
-            self._refuse(stream, opened.sequence_id, opened.epoch, NotSpeculatingReason.OVERLOADED)
-        else:
-            session = Session(
-                opened,
-                BlockTable(self._runner.block_manager),
-                context_limit=self._runner.context_limit,
-                now_ns=self._clock_ns(),
-            )
-            session.deadline_ns = deadline_ns
-            stream.sessions[opened.sequence_id] = session
-            self._check_room(stream, session)
-
-    def _commit(self, stream: Stream, commit: CommitRound, deadline_ns: int) -> None:
-        session = stream.sessions.get(commit.sequence_id)
-        if session is None or session.epoch < commit.epoch:
-            self._refuse(stream, commit.sequence_id, commit.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
-            return
-        num_draft = len(session.speculation)
-        is_new = commit.round == session.round
-        try:
-            if session.epoch > commit.epoch:
-                raise StaleCommit
-            if max((commit.outcome.bonus_token, *(commit.speculation or ()))) >= self._runner.vocab_size:
-                raise InvalidRequest("token_ids", f"a token is outside the vocabulary of {self._runner.vocab_size}")
-            session.commit(commit, self._clock_ns())
-        except StaleCommit:
-            self.num_stale += 1
-        except UnknownRound:
-            self._refuse(stream, session.sequence_id, session.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
-        except InvalidRequest as error:
-            log.warning("sequence %d is quarantined: %s", session.sequence_id, error)
-            self._refuse(stream, session.sequence_id, session.epoch, NotSpeculatingReason.MALFORMED)
-        else:
-            session.deadline_ns = deadline_ns
-            if is_new:
-                stream.acceptance.observe(commit.outcome.num_accepted, num_draft)
-            self._check_room(stream, session)
-
-    def _check_room(self, stream: Stream, session: Session) -> None:
-        if session.room(1) < 1:
-            self._refuse(stream, session.sequence_id, session.epoch, NotSpeculatingReason.CONTEXT_LIMIT)
-
-    def _refuse(self, stream: Stream, sequence_id: int, epoch: int, reason: NotSpeculatingReason) -> None:
-        self._end(stream, sequence_id)
-        stream.statuses.append(SequenceStatus(sequence_id, epoch, reason))
-
-    def refuse_all(self) -> None:
-        """A step met a fault of our own: every open sequence is quarantined, since any may be the cause."""
+        works = self._next_batch()
+        if works:
+            self._forward(works)
         for stream in self._streams:
-            for session in list(stream.sessions.values()):
-                self._refuse(stream, session.sequence_id, session.epoch, NotSpeculatingReason.MALFORMED)
+            self._send(stream)
+        return bool(works)
 
-    def _end(self, stream: Stream, sequence_id: int) -> None:
-        session = stream.sessions.pop(sequence_id, None)
-        if session is not None:
-            session.table.free()
-
-    def _drop_stream(self, stream: Stream) -> None:
-        for sequence_id in list(stream.sessions):
-            self._end(stream, sequence_id)
+    def _drop(self, stream: Stream) -> None:
+        stream.end_all()
         if stream in self._streams:
             self._streams.remove(stream)
 
     def _reap_orphans(self) -> None:
-        """Sequences whose verifier has not spoken of them for a lease are given up; it opens them again if it lives."""
         oldest_ns = self._clock_ns() - int(self._limits.lease_seconds * 1e9)
         for stream in self._streams:
-            for session in [item for item in stream.sessions.values() if item.touched_ns < oldest_ns]:
-                self._end(stream, session.sequence_id)
+            stream.reap(oldest_ns)
+
+    def _next_batch(self) -> list[Work]:
+        """Sequences that a forward brings further. Where a verifier waits just in time, only those rows run."""
+        due = [
+            (stream, session) for stream in self._streams for session in stream.sessions.values() if session.has_work
+        ]
+        works = []
+        for stream, session in [item for item in due if item[1].just_in_time] or due:
+            is_tree = session.in_tree
+            try:
+                chunk = session.next_chunk(self._limits.prefill_chunk_tokens)
+            except OutOfBlocks:
+                stream.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
+            else:
+                works.append(Work(stream, session, chunk, is_tree))
+        return works
+
+    def _forward(self, works: list[Work]) -> None:
+        started_ns = self._clock_ns()
+        for work in works:
+            work.session.taken_ns = work.session.taken_ns or started_ns
+        logits = self._runner.forward([work.chunk for work in works])
+        trees = [index for index, work in enumerate(works) if work.is_tree]
+        trunks = [index for index, work in enumerate(works) if not work.is_tree]
+        if trees:
+            self._take_trees([works[index] for index in trees], _rows_of(logits, trees))
+            if not trunks:
+                self._step_ns = self._clock_ns() - started_ns
+                self._forward_time.observe(len(logits.rows), self._step_ns)
+        if trunks:
+            self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks), len(works))
+
+    def _take_trees(self, works: list[Work], logits: torch.Tensor) -> None:
+        tokens = race(logits, self._sampling(works)).tolist()
+        for work in works:
+            work.session.take_tree(tokens[: work.chunk.num_logits])
+            del tokens[: work.chunk.num_logits]
+
+    def _take_trunks(self, works: list[Work], logits: torch.Tensor, batch: int) -> None:
+        ranked: list[list[int]] = []
+        if logits.shape[0]:
+            count = min(max(work.stream.budget for work in works) + 1, self._runner.vocab_size)
+            best = ranked_candidates(logits, self._sampling(works), count)
+            ranked = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
+        for work in works:
+            budget = self._budget_in_time(work.stream, work.session, batch)
+            statistics = work.stream.statistics_for(work.session)
+            work.session.take_trunk(
+                work.chunk,
+                ranked[: work.chunk.num_logits],
+                lambda length, s=statistics, b=budget: s.fan_out(length, b),  # type: ignore[misc]
+            )
+            del ranked[: work.chunk.num_logits]
+
+    def _budget_in_time(self, stream: Stream, session: Session, batch: int) -> int:
+        """Most outcomes, up to the stream's wish, whose branches are whole when the verification ends.
+
+        Never so few that fewer would not be faster: width that costs nothing is taken.
+        """
+        left_ns = session.deadline_ns - self._clock_ns()
+        narrow_ns = self._forward_time.expect_ns(batch)
+        budget = stream.budget
+        while budget > 1:
+            step_ns = self._forward_time.expect_ns(batch * budget)
+            if step_ns <= narrow_ns * _FREE_WIDTH or step_ns * session.lookahead <= left_ns:
+                break
+            budget -= max(budget // 8, 1)
+        return budget
+
+    def _sampling(self, works: list[Work]) -> RowSampling:
+        if all(work.session.sampling.temperature == 0.0 for work in works):
+            return self._greedy
+        params = [work.session.sampling for work in works for _ in range(work.chunk.num_logits)]
+        positions = [position for work in works for position in work.session.row_positions(work.chunk)]
+        return RowSampling.build(params, positions, self._runner.device)
+
+    def refuse_all(self) -> None:
+        """A step met a fault of our own: every open sequence is quarantined, since any may be the cause."""
+        for stream in self._streams:
+            stream.refuse_all(NotSpeculatingReason.MALFORMED)
 
     def _send(self, stream: Stream) -> None:
-        now_ns, step_ns = self._clock_ns(), int(self._step_ns)
+        now_ns = self._clock_ns()
         entries: list[SpeculationEntries] = []
         for session in stream.sessions.values():
-            item = session.entries_to_send(now_ns, step_ns)
+            item = session.entries_to_send(now_ns, self._step_ns)
             if item is not None:
                 entries.append(item)
         if entries or stream.statuses:
             statuses, stream.statuses = tuple(stream.statuses), []
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))
+
+
+def _rows_of(logits: Logits, chunks: list[int]) -> torch.Tensor:
+    """The logits rows of these chunks, in order; no copy where they are all."""
+    if len(chunks) == len(logits.offsets):
+        return logits.rows
+    return torch.cat([logits.of(index) for index in chunks])

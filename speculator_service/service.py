@@ -11,7 +11,7 @@ from saguaro.types import SpeculatorFrame
 from saguaro.v1 import speculator_pb2 as pb
 from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceServicer
 from saguaro.wire.speculator import speculator_frame_to_proto, speculator_info_to_proto, verifier_frame_from_proto
-from speculator_service.scheduler import Stream
+from speculator_service.stream import Stream
 from speculator_service.worker import SpeculatorWorker
 
 

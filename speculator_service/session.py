@@ -28,6 +28,8 @@ from saguaro.types import (
     VerificationOutcome,
 )
 
+_TRAVEL_NS = 3_000_000  # what is sent this long before the verification ends is sure to be there in time
+
 FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
 
 
@@ -68,20 +70,25 @@ class Branches:
 class Session:
     """State of one open sequence. Not thread-safe: the scheduler's thread owns it."""
 
-    def __init__(self, opened: OpenSequence, table: BlockTable, *, context_limit: int, now_ns: int) -> None:
+    def __init__(
+        self, opened: OpenSequence, table: BlockTable, *, lookahead: int, context_limit: int, now_ns: int
+    ) -> None:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
         self.sampling = opened.sampling
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
         self.speculation: list[int] = []
+        self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
         self.just_in_time = False
+        self.was_hit = False  # the speculation under verification came from the cache
         self.table = table
         self.num_cached = table.match_prefix(self.prefix)
         self.context_limit = context_limit
         self.touched_ns = now_ns  # when the verifier last spoke of this sequence
         self.taken_ns: int | None = None  # when the round was taken up
-        self.deadline_ns = 0  # when the verification is expected to end
+        self.verification_ns = 0  # how long the verification is expected to take
+        self.deadline_ns = 0  # when it is expected to end
         self._last_outcome: VerificationOutcome | None = None
         self._ranked: list[Sequence[int]] = []  # candidates for exactly k accepted, k = 0 ..
         self._branches: Branches | None = None
@@ -89,8 +96,8 @@ class Session:
 
     # --- what the verifier says ---------------------------------------------------------------------------------------
 
-    def commit(self, commit: CommitRound, now_ns: int) -> None:
-        """Take an outcome and what is verified next.
+    def commit(self, commit: CommitRound, lookahead: int, now_ns: int) -> None:
+        """Take an outcome and what is verified next, with speculations of `lookahead` tokens wanted.
 
         Raises StaleCommit, UnknownRound, or InvalidRequest for a commit that breaks the contract.
         """
@@ -111,6 +118,8 @@ class Session:
         else:
             raise UnknownRound
         self._last_outcome = commit.outcome
+        self.lookahead = lookahead
+        self.was_hit = bool(commit.speculation)
         self.just_in_time = commit.speculation is None
         self.speculation = list(commit.speculation or ())
         self._ranked.clear()
@@ -127,11 +136,12 @@ class Session:
     @property
     def has_work(self) -> bool:
         """Whether a forward would bring this round further."""
-        return self._branches is None or not self._branches.finished
+        return self.lookahead > 0 and (self._branches is None or not self._branches.finished)
 
-    def room(self, lookahead: int) -> int:
-        """Tokens that a speculation after the trunk may have before the draft's context ends."""
-        return min(lookahead, self.context_limit - len(self.prefix) - len(self.speculation))
+    @property
+    def room(self) -> int:
+        """Tokens that may follow the trunk before the draft's context ends."""
+        return self.context_limit - len(self.prefix) - len(self.speculation)
 
     def next_chunk(self, chunk_tokens: int) -> Chunk:
         """The tokens of the next forward. Raises OutOfBlocks and changes nothing if their KV has no room."""
@@ -147,8 +157,8 @@ class Session:
     def _tree_chunk(self, branches: Branches) -> Chunk:
         trunk_length = len(self.prefix) + len(self.speculation)
         step, width = branches.depth, len(branches.outcomes)
-        self.table.reserve(trunk_length + (step + 1) * width)
         if step == 0:
+            self.table.reserve(trunk_length + branches.wanted_depth * width)
             token_ids = [outcome.bonus_token for outcome in branches.outcomes]
         else:
             token_ids = [tokens[-1] for tokens in branches.drafted]
@@ -173,18 +183,18 @@ class Session:
 
     # --- what a forward brought ---------------------------------------------------------------------------------------
 
-    def take_trunk(self, chunk: Chunk, ranked: Sequence[Sequence[int]], fan_out: FanOut, lookahead: int) -> None:
+    def take_trunk(self, chunk: Chunk, ranked: Sequence[Sequence[int]], fan_out: FanOut) -> None:
         """Trunk tokens were computed; `ranked` holds the candidates of each wanted row, best first."""
         self.num_cached += len(chunk.token_ids)
         self._ranked += ranked
         if self.num_cached < len(self.prefix) + len(self.speculation):
             return
-        if self.just_in_time and len(self.speculation) < lookahead and self.room(lookahead) > 0:
+        if self.just_in_time:
             self.speculation.append(self._ranked[-1][0])
-            if len(self.speculation) == lookahead or self.room(lookahead) == 0:
+            if len(self.speculation) == self.lookahead or self.room == 0:
                 self._finish_just_in_time()
             return
-        self._grow_branches(fan_out, lookahead)
+        self._grow_branches(fan_out)
 
     def _finish_just_in_time(self) -> None:
         """The speculation asked for is whole: hand it out, and guess the outcome of its verification meanwhile."""
@@ -193,7 +203,19 @@ class Session:
         piece = SpeculationPiece(self._last_outcome, 0, tuple(self.speculation))
         self._unsent_draft = SpeculationEntries(self.sequence_id, self.epoch, self.round - 1, (piece,), complete=True)
 
-    def _grow_branches(self, fan_out: FanOut, lookahead: int) -> None:
+    def rank_of_bonus(self, outcome: VerificationOutcome) -> int | None:
+        """Rank, from 1, that the bonus token had among the candidates of its place; None if it was not ranked."""
+        if outcome.num_accepted >= len(self._ranked):
+            return None
+        drafted = self.speculation[outcome.num_accepted] if outcome.num_accepted < len(self.speculation) else None
+        ranked = [token for token in self._ranked[outcome.num_accepted] if token != drafted]
+        return ranked.index(outcome.bonus_token) + 1 if outcome.bonus_token in ranked else None
+
+    def has_ranked(self, outcome: VerificationOutcome) -> bool:
+        """Whether this outcome's place was reached, so that its rank says something."""
+        return outcome.num_accepted < len(self._ranked)
+
+    def _grow_branches(self, fan_out: FanOut) -> None:
         outcomes = [
             VerificationOutcome(num_accepted, bonus)
             for num_accepted, (count, ranked) in enumerate(
@@ -206,7 +228,7 @@ class Session:
             )
         ]
         tree = TokenTree(len(self.prefix), len(self.speculation), tuple(outcomes))
-        self._branches = Branches(tree, wanted_depth=self.room(lookahead) if outcomes else 0)
+        self._branches = Branches(tree, wanted_depth=min(self.lookahead, self.room) if outcomes else 0)
 
     def take_tree(self, tokens: Sequence[int]) -> None:
         """One more token of every branch, in the order of the tree's branches."""
@@ -218,11 +240,12 @@ class Session:
         """What is worth a message now: a finished draft or tree, or what there is when the verification ends soon."""
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
+            self.deadline_ns = now_ns + self.verification_ns  # it begins when this arrives
             return self._timed(entries, now_ns)
         branches = self._branches
         if branches is None or branches.depth == branches.num_sent:
             return None
-        if not branches.finished and now_ns + next_step_ns < self.deadline_ns:
+        if not branches.finished and now_ns + next_step_ns + _TRAVEL_NS < self.deadline_ns:
             return None
         pieces = tuple(
             SpeculationPiece(outcome, branches.num_sent, tuple(tokens[branches.num_sent :]))

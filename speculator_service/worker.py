@@ -7,12 +7,16 @@ import asyncio
 import torch
 
 from saguaro.config import SpeculatorSettings
+from saguaro.emulation.profile import Role
+from saguaro.engine.emulated import EmulatedModel, EmulatedRunner, load_emulated
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.loading import LoadedModel, load_model
 from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.runner import Runner
 from saguaro.progress import report_progress
 from saguaro.types import PROTOCOL_VERSION, AcceptanceMode, SpeculatorInfo
-from speculator_service.scheduler import DraftScheduler, Limits
+from speculator_service.scheduler import DraftScheduler
+from speculator_service.stream import Limits
 
 _LEASE_CHECK_SECONDS = 1.0
 
@@ -51,20 +55,30 @@ class SpeculatorWorker:
     def _step(self) -> float:
         return 0 if self.scheduler.step() else _LEASE_CHECK_SECONDS
 
-    def _load(self) -> LoadedModel:
+    def _load(self) -> LoadedModel | EmulatedModel:
         settings = self._settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        num_blocks = -(-settings.kv_tokens // settings.block_size)
+        if settings.emulate is not None:
+            emulated = load_emulated(settings.emulate)
+            self._runner: Runner = EmulatedRunner(
+                emulated.profile, Role.DRAFT, num_blocks=num_blocks, block_size=settings.block_size
+            )
+            self._runner.warm_up()
+            return emulated
         loaded = load_model(
             settings.draft,
             dtype=settings.dtype,
             device=settings.device,
+            linear=settings.linear,
+            role="draft",
             embeddings_from=settings.target,
             progress=lambda label, fraction: report_progress("speculator", label, fraction),
         )
         self._runner = ModelRunner(
             loaded.model,
-            num_blocks=-(-settings.kv_tokens // settings.block_size),
+            num_blocks=num_blocks,
             block_size=settings.block_size,
             device=settings.device,
         )

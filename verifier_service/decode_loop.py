@@ -14,16 +14,25 @@ from collections.abc import Callable
 
 from saguaro.core.acceptance import accept
 from saguaro.core.sampling import RowSampling, race
-from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.runner import Runner
 from saguaro.errors import SequenceFault, Unavailable
-from saguaro.types import LookupResult, RoundReport, TokenRun, VerificationOutcome
+from saguaro.types import (
+    GenerationEvent,
+    LookupResult,
+    RoundReport,
+    SamplingParams,
+    TokenProvenance,
+    TokenRun,
+    VerificationOutcome,
+)
 from verifier_service.scheduler import Row, Scheduler
-from verifier_service.sequence import Sequence
+from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 
 log = logging.getLogger(__name__)
 
-_DECAY = 0.2
+# Events of a step, each with the sink of its sequence.
+Deliver = Callable[[list[tuple[EventSink, GenerationEvent | Exception]]], None]
 
 
 class DecodeLoop:
@@ -31,9 +40,10 @@ class DecodeLoop:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: Runner,
         speculations: Speculations,
         *,
+        deliver: Deliver,
         max_running: int,
         max_waiting: int,
         prefill_chunk_tokens: int,
@@ -41,6 +51,7 @@ class DecodeLoop:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.speculations = speculations
+        self.planner = speculations.planner
         self.scheduler = Scheduler(
             runner.block_manager,
             max_running=max_running,
@@ -49,13 +60,16 @@ class DecodeLoop:
             on_preempt=speculations.close,
         )
         self._runner = runner
+        self._deliver = deliver
+        # Rows at temperature 0 need no parameters, whatever their number.
+        self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
+        self._outbox: list[tuple[EventSink, GenerationEvent | Exception]] = []
         self._max_waiting = max_waiting
         self._wake = wake
         self._clock_ns = clock_ns
         self._inbox: deque[Callable[[], None]] = deque()
         # One writer each: the submitting thread and the engine thread.
         self._num_submitted = self._num_seen = 0
-        self._forward_ns = 0.0  # decayed mean of a forward's time
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -88,14 +102,18 @@ class DecodeLoop:
         self._take_inbox()
         self._poll_waiting()
         rows = self.scheduler.next_batch()
-        self.speculations.flush(int(self._forward_ns))
+        num_tokens = sum(len(row.chunk.token_ids) for row in rows)
+        self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)))
+        self._hand_out()  # late: whoever takes the events competes with us for the interpreter
         if not rows:
             return self._idle_seconds()
 
         started_ns = self._clock_ns()
         logits = self._runner.forward([row.chunk for row in rows])
         forward_ns = self._clock_ns() - started_ns
-        self._forward_ns += (forward_ns - self._forward_ns) * (_DECAY if self._forward_ns else 1.0)
+        if not any(row.is_prefill for row in rows):
+            self.planner.forward.observe(num_tokens, forward_ns)
+            self.planner.next_step(len(self.scheduler.running))
 
         verified = [row for row in rows if not row.is_inner_prefill]
         target_tokens = race(logits.rows, self._sampling(verified)).tolist() if verified else []
@@ -124,6 +142,8 @@ class DecodeLoop:
 
     def _sampling(self, rows: list[Row]) -> RowSampling:
         """Row i of a sequence predicts the token at position len(tokens) + i."""
+        if all(row.sequence.request.sampling.temperature == 0.0 for row in rows):
+            return self._greedy
         params = [row.sequence.request.sampling for row in rows for _ in range(row.chunk.num_logits)]
         positions = [len(row.sequence.tokens) + i for row in rows for i in range(row.chunk.num_logits)]
         return RowSampling.build(params, positions, self._runner.device)
@@ -133,10 +153,13 @@ class DecodeLoop:
         if sequence not in self.scheduler.running:
             return  # aborted while the forward ran
         num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
+        drafts = self.planner.ngrams if sequence.drafted_as is TokenProvenance.NGRAM_DRAFT else self.planner.drafts
+        drafts.observe(outcome.num_accepted, num_draft)
         run = sequence.commit(outcome)
         lookup = LookupResult.NOT_SPECULATED
         if sequence.finish_reason is None:
-            lookup = self.speculations.next_speculation(sequence, outcome, self._clock_ns())
+            batch = len(self.scheduler.running)
+            lookup = self.speculations.next_speculation(sequence, outcome, batch, self._clock_ns())
         ended_ns = self._clock_ns()
         sequence.end_round(
             RoundReport(
@@ -154,11 +177,16 @@ class DecodeLoop:
         self._emit(sequence, run)
 
     def _emit(self, sequence: Sequence, run: TokenRun) -> None:
-        sequence.sink(run)
+        self._outbox.append((sequence.sink, run))
         if sequence.finish_reason is not None:
             speculating, reason = self.speculations.state_of(sequence)
             self._remove(sequence)
-            sequence.sink(sequence.finished(speculating=speculating, reason=reason))
+            self._outbox.append((sequence.sink, sequence.finished(speculating=speculating, reason=reason)))
+
+    def _hand_out(self) -> None:
+        if self._outbox:
+            self._deliver(self._outbox)
+            self._outbox = []
 
     def _remove(self, sequence: Sequence) -> None:
         self.speculations.close(sequence)
@@ -175,4 +203,6 @@ class DecodeLoop:
         """A step met a fault of our own: the sequences that were in it end with an error, the others go on."""
         for sequence in list(self.scheduler.running):
             self._remove(sequence)
-            sequence.sink(SequenceFault(f"request {sequence.request.request_id} failed inside the verifier"))
+            fault = SequenceFault(f"request {sequence.request.request_id} failed inside the verifier")
+            self._outbox.append((sequence.sink, fault))
+        self._hand_out()

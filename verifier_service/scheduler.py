@@ -17,6 +17,7 @@ class Row:
 
     sequence: Sequence
     chunk: Chunk
+    is_prefill: bool  # the prompt, or what a preempted sequence computes again
 
     @property
     def is_inner_prefill(self) -> bool:
@@ -75,7 +76,7 @@ class Scheduler:
                 break
             if sequence.is_prefilling:
                 prefill_left = max(prefill_left - len(chunk.token_ids), 0)
-            rows.append(Row(sequence, chunk))
+            rows.append(Row(sequence, chunk, sequence.is_prefilling))
         return rows
 
     def _admit(self) -> None:

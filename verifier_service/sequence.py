@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from saguaro.core.ngram import NgramIndex
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
@@ -56,6 +57,7 @@ class Sequence:
         # While it waits for a just-in-time speculation: until when.
         self.wait_until_ns: int | None = None
         self.ready_since_ns = 0
+        self.ngrams = NgramIndex()
         self._eos_token_ids = frozenset() if request.ignore_eos else eos_token_ids
         most = length_limit - self.num_prompt
         self._max_tokens = most if request.max_tokens is None else min(request.max_tokens, most)

@@ -41,9 +41,8 @@ class VerifierService(VerifierServiceServicer):
         validate(generation, self._worker.identity)
         if generation.request_id in self._aborts:
             raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
-        loop = asyncio.get_running_loop()
         events: asyncio.Queue[GenerationEvent | Exception | None] = asyncio.Queue()
-        abort_engine = self._worker.submit(generation, lambda event: _put(loop, events, event))
+        abort_engine = self._worker.submit(generation, events.put_nowait)
 
         def abort() -> None:
             abort_engine()
@@ -87,13 +86,3 @@ class VerifierService(VerifierServiceServicer):
             num_preemptions=scheduler.num_preemptions,
             num_stale_messages=self._worker.speculations.num_stale,
         )
-
-
-def _put(
-    loop: asyncio.AbstractEventLoop,
-    events: asyncio.Queue[GenerationEvent | Exception | None],
-    event: GenerationEvent | Exception,
-) -> None:
-    """From the engine thread; an event for a loop that is closed has nobody left to read it."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(events.put_nowait, event)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saguaro.core.fallback import JustInTimeBudget
+from saguaro.core.planner import Planner
 from saguaro.core.speculation_cache import SpeculationCache
 from saguaro.types import (
     CloseSequence,
@@ -49,6 +50,7 @@ class Wait:
 
     round: int
     outcome: VerificationOutcome
+    lookahead: int
     since_ns: int
 
 
@@ -58,20 +60,22 @@ class Speculations:
     def __init__(
         self,
         *,
-        lookahead: int,
-        budget: int,
+        planner: Planner,
+        max_lookahead: int,
+        max_budget: int,
         vocab_size: int,
         just_in_time_ns: int | None,
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
-        self.lookahead = self._wanted_lookahead = lookahead
-        self.budget = self._wanted_budget = budget
+        self.planner = planner
+        self.budget = self._wanted_budget = max_budget
         self.detached_reason: str | None = "no speculator is attached yet"
         self.num_malformed = 0
         self._vocab_size = vocab_size
         self._on_stall = on_stall
         self._send: Callable[[VerifierFrame], None] | None = None
-        self._cache = SpeculationCache(max_entries=max(budget, 1) + 1, max_tokens=max(lookahead, 1))
+        self._max_lookahead = self._wanted_lookahead = max_lookahead
+        self._cache = SpeculationCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1))
         self._patience = JustInTimeBudget(just_in_time_ns)
         self._openings: dict[int, Opening] = {}
         self._waits: dict[int, Wait] = {}
@@ -80,6 +84,11 @@ class Speculations:
         self._opens: list[OpenSequence] = []
         self._commits: list[CommitRound] = []
         self._closes: list[CloseSequence] = []
+
+    @property
+    def lookahead(self) -> int:
+        """K in force: what the plan wants and the speculator serves."""
+        return min(self.planner.plan.lookahead, self._max_lookahead)
 
     @property
     def num_stale(self) -> int:
@@ -91,7 +100,7 @@ class Speculations:
     def attach(self, send: Callable[[VerifierFrame], None], max_lookahead: int, max_budget: int) -> None:
         """A speculator passed the handshake; sequences are opened there when they next commit."""
         self.detach("")
-        self.lookahead = min(self._wanted_lookahead, max_lookahead)
+        self._max_lookahead = min(self._wanted_lookahead, max_lookahead)
         self.budget = min(self._wanted_budget, max_budget)
         self._send = send
         self.detached_reason = None
@@ -132,7 +141,7 @@ class Speculations:
 
     def open(self, sequence: Sequence, round: int) -> None:
         """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
-        if self._send is None or self.lookahead == 0 or sequence.request.disable_speculation:
+        if self._send is None or self._max_lookahead == 0 or sequence.request.disable_speculation:
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
@@ -155,29 +164,51 @@ class Speculations:
         if opening is not None and not opening.is_refused:
             self._closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
 
-    def next_speculation(self, sequence: Sequence, outcome: VerificationOutcome, now_ns: int) -> LookupResult:
+    def next_speculation(
+        self, sequence: Sequence, outcome: VerificationOutcome, batch: int, now_ns: int
+    ) -> LookupResult:
         """Look up the outcome of the round that ended, set what is verified next, and commit it to the speculator.
 
-        Called with the outcome's tokens appended and `sequence.round` still the round that ended. After a miss the
-        sequence may have to wait (`wait_until_ns`); then `poll` decides.
+        Called with the outcome's tokens appended and `sequence.round` still the round that ended, of `batch` sequences.
+        After a miss the sequence may have to wait (`wait_until_ns`); then `poll` decides.
         """
         sequence.verify_next((), TokenProvenance.PLAIN)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
+            self._guess_without_model(sequence, batch)
             if opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns):
                 self.open(sequence, sequence.round + 1)
             return LookupResult.NOT_SPECULATED
         answer = self._cache.lookup(sequence.sequence_id, outcome)
-        if answer.result is LookupResult.HIT:
-            sequence.verify_next(answer.token_ids, TokenProvenance.CACHED_DRAFT, answer.drafting_ns)
+        is_hit = answer.result is LookupResult.HIT
+        if self.lookahead > 0:
+            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids))
+        if is_hit and self.lookahead > 0:
+            speculation = answer.token_ids[: self.lookahead]
+            sequence.verify_next(speculation, TokenProvenance.CACHED_DRAFT, answer.drafting_ns)
             self._commit(sequence, opening, sequence.round, outcome)
-        elif self._patience.wait_ns > 0 and sequence.max_speculation > 0:
+        elif self._waits_for_draft and sequence.max_speculation > 0:
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
-            self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, now_ns)
+            self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, self.lookahead, now_ns)
             self._commits.append(CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, None))
         else:
+            self._guess_without_model(sequence, batch)
             self._commit(sequence, opening, sequence.round, outcome)
         return answer.result
+
+    @property
+    def _waits_for_draft(self) -> bool:
+        return self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
+
+    def _guess_without_model(self, sequence: Sequence, batch: int) -> None:
+        """The fast backup: the sequence's own n-grams, where guesses of that kind have been worth their rows."""
+        if sequence.request.disable_speculation or not self.planner.ngrams_pay(1, batch):
+            return
+        guess = sequence.ngrams.propose(sequence.tokens, self._max_lookahead)
+        while guess and not self.planner.ngrams_pay(len(guess), batch):
+            guess = guess[:-1]
+        if guess:
+            sequence.verify_next(guess, TokenProvenance.NGRAM_DRAFT)
 
     def poll(self, sequence: Sequence, now_ns: int) -> None:
         """Let a waiting sequence go on if its speculation came, or if it waited long enough."""
@@ -189,8 +220,9 @@ class Speculations:
         answer = self._cache.lookup(sequence.sequence_id, wait.outcome)
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
+            self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
             sequence.verify_next(answer.token_ids, TokenProvenance.LATE_DRAFT, answer.drafting_ns)
-            if len(sequence.speculation) == self.lookahead:  # whole, as the speculator takes for granted
+            if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
                 self._cache.expect(sequence.sequence_id, opening.epoch, wait.round + 1)
             else:
                 self._commit(sequence, opening, wait.round, wait.outcome)
@@ -219,7 +251,7 @@ class Speculations:
             return True, ""
         if sequence.request.disable_speculation:
             return False, "the request asked for no speculation"
-        if self.lookahead == 0:
+        if self._max_lookahead == 0:
             return False, "the verifier's lookahead is 0"
         if self.detached_reason is not None:
             return False, self.detached_reason

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import time
 from collections.abc import Callable
 
 import torch
 
 from saguaro.config import VerifierSettings
+from saguaro.core.planner import FixedPolicy, Planner
+from saguaro.emulation.profile import Role
 from saguaro.engine.block_manager import BlockTable
+from saguaro.engine.emulated import EmulatedModel, EmulatedRunner, load_emulated
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.loading import LoadedModel, load_model
 from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.runner import Runner
 from saguaro.progress import report_progress
 from saguaro.types import (
     PROTOCOL_VERSION,
+    GenerationEvent,
     GenerationRequest,
     ModelIdentity,
     SpeculatorFrame,
     SpeculatorInfo,
     VerifierInfo,
 )
+from verifier_service.calibration import calibrate
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
+
+_SWITCH_SECONDS = 0.0005
+_START_LOOKAHEAD = 4  # until measurements say better
+
+
+def parse_policy(text: str) -> FixedPolicy | None:
+    """ "fixed:K,B,b*" as a policy, "auto" as None; the settings have checked the form."""
+    if text == "auto":
+        return None
+    lookahead, budget, threshold = text.removeprefix("fixed:").split(",")
+    return FixedPolicy(int(lookahead), int(budget), float(threshold))
 
 
 class VerifierWorker:
@@ -39,13 +57,19 @@ class VerifierWorker:
         self._link_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Load the weights, do one warm forward, begin to step and to look for the speculator."""
+        """Load the weights, do some forwards, begin to step and to look for the speculator."""
+        self._event_loop = asyncio.get_running_loop()
+        # The engine thread hands the interpreter over between kernels; it must not wait 5 ms to get it back.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         loaded = await asyncio.to_thread(self._load)
         settings = self._settings
         just_in_time_ms = settings.just_in_time_ms
+        fixed = parse_policy(settings.policy)
+        max_lookahead = settings.lookahead if fixed is None else fixed.lookahead
         self.speculations = Speculations(
-            lookahead=settings.lookahead,
-            budget=settings.budget,
+            planner=Planner(max_lookahead=max_lookahead, start_lookahead=_START_LOOKAHEAD, fixed=fixed),
+            max_lookahead=max_lookahead,
+            max_budget=settings.budget if fixed is None else fixed.budget,
             vocab_size=self._runner.vocab_size,
             just_in_time_ns=None if just_in_time_ms is None else int(just_in_time_ms * 1e6),
             on_stall=self._reset_link,
@@ -53,21 +77,24 @@ class VerifierWorker:
         self.loop = DecodeLoop(
             self._runner,
             self.speculations,
+            deliver=self._deliver,
             max_running=settings.max_running,
             max_waiting=settings.max_waiting,
             prefill_chunk_tokens=settings.prefill_chunk_tokens,
             wake=lambda: self._thread.wake(),
         )
         self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
+        await asyncio.to_thread(calibrate, self._runner, self.speculations.planner.forward)
         self._eos_token_ids = frozenset(loaded.eos_token_ids)
         self.identity = self._identity_of(loaded)
         self._thread.start()
-        if settings.speculator and settings.lookahead:
+        if settings.speculator and max_lookahead:
             self._link = SpeculatorLink(
                 settings.speculator,
                 self.identity,
                 LinkEvents(self._on_attached, self._on_frame, self._on_detached),
                 reconnect_seconds=settings.reconnect_seconds,
+                delay_seconds=settings.link_delay_ms / 1e3,
             )
             self._link_task = asyncio.create_task(self._link.run())
         else:
@@ -83,20 +110,30 @@ class VerifierWorker:
         if hasattr(self, "_thread"):
             await asyncio.to_thread(self._thread.stop)
 
-    def _load(self) -> LoadedModel:
+    def _load(self) -> LoadedModel | EmulatedModel:
         settings = self._settings
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
+        num_blocks = -(-settings.kv_tokens // settings.block_size)
+        if settings.emulate is not None:
+            emulated = load_emulated(settings.emulate)
+            self._runner: Runner = EmulatedRunner(
+                emulated.profile, Role.TARGET, num_blocks=num_blocks, block_size=settings.block_size
+            )
+            self._runner.warm_up()
+            return emulated
         loaded = load_model(
             settings.target,
             dtype=settings.dtype,
             device=settings.device,
+            linear=settings.linear,
+            role="target",
             embeddings_from=None,
             progress=lambda label, fraction: report_progress("verifier", label, fraction),
         )
         self._runner = ModelRunner(
             loaded.model,
-            num_blocks=-(-settings.kv_tokens // settings.block_size),
+            num_blocks=num_blocks,
             block_size=settings.block_size,
             device=settings.device,
         )
@@ -104,7 +141,7 @@ class VerifierWorker:
         self._runner.warm_up()
         return loaded
 
-    def _identity_of(self, loaded: LoadedModel) -> ModelIdentity:
+    def _identity_of(self, loaded: LoadedModel | EmulatedModel) -> ModelIdentity:
         """The model as it is served: its context is no longer than what the KV pool holds."""
         identity = loaded.identity
         return ModelIdentity(
@@ -130,10 +167,15 @@ class VerifierWorker:
         if self._link is not None:
             self._link.reset()
 
+    def _deliver(self, events: list[tuple[EventSink, GenerationEvent | Exception]]) -> None:
+        """From the engine thread; events for a loop that is closed have nobody left to read them."""
+        if not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(_hand_out, events)
+
     # --- for the service ----------------------------------------------------------------------------------------------
 
     def submit(self, request: GenerationRequest, sink: EventSink) -> Callable[[], None]:
-        """Start a generation; events come to `sink` from the engine thread. Returns how to abort it."""
+        """Start a generation; its events come to `sink` on the event loop. Returns how to abort it."""
         sequence = Sequence(
             next(self._sequence_ids),
             request,
@@ -153,7 +195,7 @@ class VerifierWorker:
     @property
     def info(self) -> VerifierInfo:
         """Who this verifier is."""
-        reason = self.speculations.detached_reason
+        reason, planner = self.speculations.detached_reason, self.speculations.planner
         return VerifierInfo(
             protocol_version=PROTOCOL_VERSION,
             model=self.identity,
@@ -163,4 +205,13 @@ class VerifierWorker:
             speculator_address=self._settings.speculator,
             lookahead=self.speculations.lookahead,
             budget=self.speculations.budget,
+            break_even_batch=planner.plan.break_even_batch,
+            cache_hit_rate=planner.hit_rate,
+            predicted_rate=planner.plan.predicted_rate,
+            predicted_plain_rate=planner.plan.plain_rate,
         )
+
+
+def _hand_out(events: list[tuple[EventSink, GenerationEvent | Exception]]) -> None:
+    for sink, event in events:
+        sink(event)

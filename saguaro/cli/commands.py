@@ -7,12 +7,18 @@ from typing import Annotated
 
 import typer
 
+from saguaro.cli import bench
+
 _DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 Target = Annotated[str, typer.Option(help="Target model: demo-target, a folder, or a Hugging Face id.")]
 Draft = Annotated[
     str | None,
     typer.Option(help="Draft model, likewise, or none. Default: demo-draft for demo-target, none for others."),
+]
+Emulate = Annotated[
+    str | None,
+    typer.Option(metavar="PROFILE", help="Emulated devices in place of models: a TOML file, or a shipped profile."),
 ]
 Threads = Annotated[str, typer.Option(help="Threads of verifier and speculator, as in 3,1. auto: by the cores.")]
 Lookahead = Annotated[int | None, typer.Option(min=0, max=16, help="Draft tokens in a speculation (K).")]
@@ -25,11 +31,13 @@ def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(generate)
     app.command()(demo)
+    bench.add_to(app)
 
 
 def up(
     target: Target = "demo-target",
     draft: Draft = None,
+    emulate: Emulate = None,
     threads: Threads = "auto",
     lookahead: Lookahead = None,
     budget: Budget = None,
@@ -46,6 +54,7 @@ def up(
     options = TrioOptions(
         target=target,
         draft=_draft(target, draft),
+        emulate=emulate,
         threads=threads,
         lookahead=lookahead,
         budget=budget,
@@ -99,6 +108,7 @@ def demo(
     prompt: Annotated[str, typer.Argument(help="What to answer.")] = "Explain why the sky is blue.",
     target: Target = "demo-target",
     draft: Draft = None,
+    emulate: Emulate = None,
     threads: Threads = "auto",
     lookahead: Lookahead = None,
     budget: Budget = None,
@@ -111,6 +121,7 @@ def demo(
     options = TrioOptions(
         target=target,
         draft=_draft(target, draft),
+        emulate=emulate,
         threads=threads,
         lookahead=lookahead,
         budget=budget,

@@ -15,6 +15,8 @@ from typing import Self
 from saguaro.cli.health import is_serving
 from saguaro.cli.placement import place
 from saguaro.cli.service_process import OnLine, OnProgress, ServiceProcess
+from saguaro.emulation.profile import load_profile
+from saguaro.emulation.tokenizer import tokenizer_folder
 from saguaro.errors import ConfigurationError
 
 _HOST = "127.0.0.1"
@@ -65,7 +67,8 @@ class Ports:
 class Trio:
     """A context manager: started and serving inside of the block, ended after it.
 
-    `ports` None takes free ones. `draft` None starts no speculator. Extra flags win over those that the trio sets.
+    `ports` None takes free ones. `draft` None starts no speculator. `emulate` names a profile to emulate in place of
+    `target` and `draft`; ConfigurationError if there is none. Extra flags win over those that the trio sets.
     Must be entered on a thread that outlives it: the kernel ties the children's lives to that thread.
     """
 
@@ -74,6 +77,7 @@ class Trio:
         *,
         target: str = "demo-target",
         draft: str | None = "demo-draft",
+        emulate: str | None = None,
         ports: Ports | None = None,
         threads: str = "auto",
         verifier_flags: Sequence[str] = (),
@@ -86,22 +90,28 @@ class Trio:
     ) -> None:
         self._fixed_ports = ports
         self.ports = ports or Ports.free()
-        placement = place(threads, sorted(os.sched_getaffinity(0)))
+        # Emulated devices compute nothing; on a core of its own a service's threads would only wait for each other.
+        cores = sorted(os.sched_getaffinity(0)) if emulate is None or threads != "auto" else []
+        placement = place(threads, cores)
         speculator = self.speculator_address if draft is not None else ""
+        emulation = [] if emulate is None else ["--emulate", emulate]
+        tokenizer = target if emulate is None else str(tokenizer_folder(load_profile(emulate).vocabulary))
         self._flags: dict[str, list[str]] = {}
         if draft is not None:
             self._flags["speculator"] = [
                 *("--port", str(self.ports.speculator), "--draft", draft, "--target", target),
                 *placement.speculator.flags(),
+                *emulation,
                 *speculator_flags,
             ]
         self._flags["verifier"] = [
             *("--port", str(self.ports.verifier), "--target", target, "--speculator", speculator),
             *placement.verifier.flags(),
+            *emulation,
             *verifier_flags,
         ]
         self._flags["gateway"] = [
-            *("--port", str(self.ports.gateway), "--verifier", self.verifier_address, "--tokenizer", target),
+            *("--port", str(self.ports.gateway), "--verifier", self.verifier_address, "--tokenizer", tokenizer),
             *gateway_flags,
         ]
         self._log_folder = log_folder

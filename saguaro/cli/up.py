@@ -28,6 +28,7 @@ class TrioOptions:
 
     target: str = "demo-target"
     draft: str | None = "demo-draft"
+    emulate: str | None = None
     threads: str = "auto"
     lookahead: int | None = None
     budget: int | None = None
@@ -44,6 +45,7 @@ class TrioOptions:
         return Trio(
             target=self.target,
             draft=self.draft,
+            emulate=self.emulate,
             ports=self.ports,
             threads=self.threads,
             verifier_flags=verifier,

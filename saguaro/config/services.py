@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Dtype = Literal["float32", "bfloat16", "float16"]
+Linear = Literal["auto", "stock", "packed", "int8"]
 
 
 class ServiceSettings(BaseSettings):
@@ -67,12 +68,26 @@ class ServiceSettings(BaseSettings):
 class ModelSettings(ServiceSettings):
     """What a service with a model has."""
 
+    emulate: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="profile of a pair that is emulated in place of the models: a TOML file, or a shipped one",
+        ),
+    ] = None
     device: Annotated[
         str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="where the model runs: cpu, cuda or cuda:<index>")
     ] = "cpu"
     dtype: Annotated[
         Dtype, Field(description="element type of weights and KV cache; 16 bits halve memory, lose precision")
     ] = "float32"
+    linear: Annotated[
+        Linear,
+        Field(
+            description="linear layers on a CPU: packed has the same weights, read faster; int8 is faster still but "
+            "loses agreement, so for drafts only; auto: packed for the target, int8 for the draft"
+        ),
+    ] = "auto"
     kv_tokens: Annotated[
         int,
         Field(ge=64, le=1 << 28, description="tokens that the KV pool holds; more admits more and longer sequences"),
@@ -121,12 +136,20 @@ class VerifierSettings(ModelSettings):
         Field(
             ge=0,
             le=16,
-            description="draft tokens in a speculation (K); more pays where acceptance is high; 0 is plain decoding",
+            description="most draft tokens in a speculation (K); the policy uses as many as pay; 0 never speculates",
         ),
-    ] = 4
-    budget: Annotated[
-        int, Field(ge=0, le=128, description="outcomes prepared a round (B); more hits, later entries")
     ] = 8
+    budget: Annotated[
+        int,
+        Field(ge=0, le=128, description="most outcomes prepared a round (B); the speculator prepares as many as fit"),
+    ] = 16
+    policy: Annotated[
+        str,
+        Field(
+            pattern=r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$",
+            description="auto: lookahead and waiting by measured gain; fixed:K,B,b*: always K and B, waiting below b*",
+        ),
+    ] = "auto"
     just_in_time_ms: Annotated[
         float | None,
         Field(
@@ -138,6 +161,10 @@ class VerifierSettings(ModelSettings):
     reconnect_seconds: Annotated[
         float, Field(gt=0, le=600, description="pause before a lost speculator is tried again")
     ] = 1.0
+    link_delay_ms: Annotated[
+        float,
+        Field(ge=0, le=10_000, description="delay added to each message to and from the speculator; for experiments"),
+    ] = 0.0
 
 
 class SpeculatorSettings(ModelSettings):

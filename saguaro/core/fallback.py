@@ -1,7 +1,4 @@
-"""What a sequence does whose outcome was not in the speculation cache.
-
-One rule so far: wait for a just-in-time speculation, for a bounded time. Rows that hit never wait for it.
-"""
+"""How long a sequence waits whose outcome was not in the speculation cache. Whether it does: `planner`."""
 
 from __future__ import annotations
 

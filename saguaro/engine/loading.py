@@ -16,7 +16,9 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 from transformers.utils import logging as transformers_logging
 
 from saguaro import model_paths
+from saguaro.config.services import Linear
 from saguaro.engine import demo_models
+from saguaro.engine.fast_model import Role, make_fast
 from saguaro.engine.fingerprint import tokenizer_identity
 from saguaro.engine.model_runner import context_limit_tokens
 from saguaro.errors import ConfigurationError
@@ -45,13 +47,16 @@ def load_model(
     dtype: str,
     device: str,
     embeddings_from: str | None = None,
+    linear: Linear = "stock",
+    role: Role = "target",
     progress: ReportProgress = lambda label, fraction: None,
 ) -> LoadedModel:
     """Loads the model that `spec` names: "demo-target", "demo-draft", a folder, or a hub id.
 
     A draft whose config.json says "shares_embeddings_with_target" has neither embeddings nor LM head of its own: both,
-    and the tokenizer if it has none, come from the model named by `embeddings_from`.
-    Raises ConfigurationError where there is no such model, or not a usable one.
+    and the tokenizer if it has none, come from the model named by `embeddings_from`. `linear` is the kind of its linear
+    layers, see `make_fast`.
+    Raises ConfigurationError where there is no such model, or not a usable one, or not one for `linear`.
     """
     if dtype not in _DTYPES:
         raise ConfigurationError(f"dtype {dtype!r} is unknown: expected one of {', '.join(_DTYPES)}")
@@ -81,7 +86,9 @@ def load_model(
         context_limit_tokens=context_limit_tokens(config),
         dtype=dtype,
     )
-    return LoadedModel(model.to(device).eval(), identity, _eos_token_ids(model), folder)
+    model = model.to(device).eval()
+    make_fast(model, linear, role)
+    return LoadedModel(model, identity, _eos_token_ids(model), folder)
 
 
 def resolve_folder(spec: str, progress: ReportProgress = lambda label, fraction: None) -> Path:

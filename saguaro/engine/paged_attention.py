@@ -48,9 +48,18 @@ class KVPool:
     def num_kv_heads(self) -> int:
         return self.layers[0].shape[2]
 
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
+    def write(self, layer: int, slots: Tensor | slice, keys: Tensor, values: Tensor) -> None:
         """Stores `keys` and `values`, both [T, num_kv_heads, head_dim], into `slots` [T]."""
-        self.layers[layer].index_copy_(0, slots, torch.stack((keys, values), dim=1))
+        if isinstance(slots, slice):
+            target = self.layers[layer][slots]
+            target[:, 0], target[:, 1] = keys, values
+        else:
+            self.layers[layer].index_copy_(0, slots, torch.stack((keys, values), dim=1))
+
+    def view(self, layer: int, slots: slice) -> tuple[Tensor, Tensor]:
+        """Keys and values of consecutive slots, each [1, num_kv_heads, L, head_dim], without a copy."""
+        keys, values = self.layers[layer][None, slots].permute(2, 0, 3, 1, 4).unbind(0)
+        return keys, values
 
     def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of `slots` [S, L], each [S, num_kv_heads, L, head_dim]; valid until the next gather.
@@ -70,8 +79,9 @@ class KVPool:
 
 @dataclass(frozen=True, slots=True)
 class _GroupPlan:
-    query_rows: Tensor  # [S, q]
-    context_slots: Tensor  # [S, L]
+    query_shape: tuple[int, int]  # S, q
+    query_rows: Tensor | None  # [S, q]; None: all rows of the batch, in order
+    context_slots: Tensor | slice  # [S, L]
     bias: Tensor | None  # [S, 1, q * G, L] in the queries' type: 0 where seen, -inf where not
 
 
@@ -80,7 +90,7 @@ class AttentionPlan:
     """What every layer of one forward needs, made once."""
 
     pool: KVPool
-    write_slots: Tensor  # [T]
+    write_slots: Tensor | slice  # [T]
     groups: tuple[_GroupPlan, ...]
     flat_order: Tensor | None  # [T]
 
@@ -89,11 +99,17 @@ class AttentionPlan:
         """The plan of `batch` for a model with `num_query_heads`, a multiple of the pool's KV heads."""
         heads_per_kv_head = num_query_heads // pool.num_kv_heads
         dtype = pool.layers[0].dtype
+        is_whole = len(batch.groups) == 1 and batch.flat_order is None
         groups = tuple(
-            _GroupPlan(group.query_rows, group.context_slots, _bias(group, heads_per_kv_head, dtype))
+            _GroupPlan(
+                query_shape=(group.query_rows.shape[0], group.query_rows.shape[1]),
+                query_rows=None if is_whole else group.query_rows,
+                context_slots=group.context_span or group.context_slots,
+                bias=_bias(group, heads_per_kv_head, dtype),
+            )
             for group in batch.groups
         )
-        return AttentionPlan(pool, batch.write_slots, groups, batch.flat_order)
+        return AttentionPlan(pool, batch.write_span or batch.write_slots, groups, batch.flat_order)
 
 
 def _bias(group: AttentionGroup, heads_per_kv_head: int, dtype: torch.dtype) -> Tensor | None:
@@ -144,10 +160,12 @@ def _attend(
 
     The G query heads of one KV head become rows of one attention problem, so keys and values are never repeated.
     """
-    keys, values = pool.gather(layer, group.context_slots)
-    num_sequences, num_kv_heads, _, head_dim = keys.shape
-    num_queries = group.query_rows.shape[1]
-    grouped = queries[group.query_rows].view(num_sequences, num_queries, num_kv_heads, -1, head_dim)
+    slots = group.context_slots
+    keys, values = pool.view(layer, slots) if isinstance(slots, slice) else pool.gather(layer, slots)
+    num_kv_heads, head_dim = keys.shape[1], keys.shape[3]
+    num_sequences, num_queries = group.query_shape
+    rows = queries if group.query_rows is None else queries[group.query_rows]
+    grouped = rows.reshape(num_sequences, num_queries, num_kv_heads, -1, head_dim)
     folded = grouped.transpose(1, 2).reshape(num_sequences, num_kv_heads, -1, head_dim)  # [S, Hkv, q * G, D]
     if softcap is None:
         output = nn.functional.scaled_dot_product_attention(folded, keys, values, attn_mask=group.bias, scale=scaling)

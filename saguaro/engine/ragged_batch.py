@@ -70,6 +70,7 @@ class AttentionGroup:
     query_rows: Tensor  # [S, q_max] int64, into [T]; padding repeats the chunk's first token
     context_slots: Tensor  # [S, L_max] int64; padding repeats the chunk's first slot, whose content is valid
     mask: Tensor | None  # [S, 1, q_max, L_max] bool, True is seen; None: all is seen
+    context_span: slice | None  # the slots of a lone chunk where they are consecutive: readable without a gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class RaggedBatch:
     input_ids: Tensor  # [1, T] int64
     position_ids: Tensor  # [1, T] int64
     write_slots: Tensor  # [T] int64
+    write_span: slice | None  # the same where they are consecutive
     logit_rows: Tensor  # [R] int64, into [T]
     row_offsets: tuple[slice, ...]  # for each chunk, its rows among the R
     groups: tuple[AttentionGroup, ...]
@@ -110,11 +112,13 @@ class RaggedBatch:
         def tensor(array: npt.ArrayLike) -> Tensor:
             return torch.as_tensor(np.asarray(array, dtype=np.int64), device=device)
 
+        write_slots = np.concatenate([chunk.write_slots for chunk in chunks])
         wanted = [np.arange(end - count, end) for end, count in zip(ends, num_logits, strict=True)]
         return RaggedBatch(
             input_ids=tensor(np.concatenate([np.asarray(chunk.token_ids) for chunk in chunks]))[None],
             position_ids=tensor(np.concatenate([np.asarray(chunk.positions) for chunk in chunks]))[None],
-            write_slots=tensor(np.concatenate([chunk.write_slots for chunk in chunks])),
+            write_slots=tensor(write_slots),
+            write_span=_span(write_slots),
             logit_rows=tensor(np.concatenate(wanted)),
             row_offsets=tuple(slice(end - n, end) for end, n in zip(row_ends, num_logits.tolist(), strict=True)),
             groups=tuple(groups),
@@ -164,4 +168,13 @@ def _attention_group(
         query_rows=torch.as_tensor(query_rows, device=device),
         context_slots=torch.as_tensor(context_slots, device=device),
         mask=None if mask.all() else torch.as_tensor(mask, device=device)[:, None],
+        context_span=_span(chunks[0].context_slots) if len(chunks) == 1 else None,
     )
+
+
+def _span(slots: SlotIds) -> slice | None:
+    """The range that `slots` runs through one by one, if it does."""
+    first, last = int(slots[0]), int(slots[-1])
+    if last - first + 1 != len(slots) or not bool((np.diff(slots) == 1).all()):
+        return None
+    return slice(first, last + 1)

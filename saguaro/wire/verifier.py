@@ -116,6 +116,10 @@ def verifier_info_to_proto(info: VerifierInfo) -> pb.GetVerifierInfoResponse:
         speculator_address=info.speculator_address,
         lookahead_tokens=info.lookahead,
         budget_outcomes=info.budget,
+        break_even_batch=info.break_even_batch,
+        cache_hit_rate=info.cache_hit_rate,
+        predicted_tokens_per_second=info.predicted_rate,
+        predicted_plain_tokens_per_second=info.predicted_plain_rate,
     )
 
 
@@ -130,4 +134,8 @@ def verifier_info_from_proto(message: pb.GetVerifierInfoResponse) -> VerifierInf
         speculator_address=message.speculator_address,
         lookahead=message.lookahead_tokens,
         budget=message.budget_outcomes,
+        break_even_batch=message.break_even_batch,
+        cache_hit_rate=message.cache_hit_rate,
+        predicted_rate=message.predicted_tokens_per_second,
+        predicted_plain_rate=message.predicted_plain_tokens_per_second,
     )

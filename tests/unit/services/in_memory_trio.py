@@ -6,6 +6,7 @@ How the two interleave is the test's choice (`Pace`), so every order of events c
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,9 +15,11 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
+from saguaro.core.planner import FixedPolicy, Planner
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.model_runner import Logits, ModelRunner
 from saguaro.engine.ragged_batch import Chunk
+from saguaro.engine.runner import Runner
 from saguaro.types import (
     GenerationEvent,
     GenerationFinished,
@@ -25,7 +28,8 @@ from saguaro.types import (
     TokenRun,
     VerifierFrame,
 )
-from speculator_service.scheduler import DraftScheduler, Limits
+from speculator_service.scheduler import DraftScheduler
+from speculator_service.stream import Limits
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
@@ -69,9 +73,11 @@ def _load(folder: Path) -> torch.nn.Module:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def runner_of(folder: Path, *, num_blocks: int = 256, block_size: int = 4) -> ModelRunner:
-    """A runner with a pool of its own on the (shared, read-only) weights of `folder`."""
-    return ModelRunner(_load(folder), num_blocks=num_blocks, block_size=block_size)
+def runner_of(model: Path | Runner, *, num_blocks: int = 256, block_size: int = 4) -> Runner:
+    """A runner with a pool of its own on the (shared, read-only) weights of a folder; a runner is taken as it is."""
+    if isinstance(model, Path):
+        return ModelRunner(_load(model), num_blocks=num_blocks, block_size=block_size)
+    return model
 
 
 class InMemoryTrio:
@@ -79,8 +85,8 @@ class InMemoryTrio:
 
     def __init__(
         self,
-        target: Path,
-        draft: Path | None,
+        target: Path | Runner,
+        draft: Path | Runner | None,
         *,
         lookahead: int = 4,
         budget: int = 8,
@@ -91,6 +97,7 @@ class InMemoryTrio:
         prefill_chunk_tokens: int = 64,
         target_blocks: int = 256,
         draft_blocks: int = 256,
+        is_fixed: bool = True,
     ) -> None:
         self.pace = pace
         self.now_ns = 0
@@ -99,10 +106,17 @@ class InMemoryTrio:
         self._eos_token_ids = frozenset(eos_token_ids)
         self._next_id = 0
         self.target = runner_of(target, num_blocks=target_blocks)
+        self._num_slots = self.target.block_manager.num_blocks * self.target.block_manager.block_size
+        self._target_forward = self.target.forward
         self.target.forward = self._forward  # type: ignore[method-assign]
         self.speculations = Speculations(
-            lookahead=lookahead,
-            budget=budget,
+            planner=Planner(
+                max_lookahead=lookahead,
+                start_lookahead=lookahead,
+                fixed=FixedPolicy(lookahead, budget, math.inf) if is_fixed else None,
+            ),
+            max_lookahead=lookahead,
+            max_budget=budget,
             vocab_size=self.target.vocab_size,
             just_in_time_ns=None if just_in_time_ms is None else int(just_in_time_ms * 1e6),
             on_stall=self._on_stall,
@@ -110,12 +124,13 @@ class InMemoryTrio:
         self.loop = DecodeLoop(
             self.target,
             self.speculations,
+            deliver=lambda events: [sink(event) for sink, event in events],
             max_running=max_running,
             max_waiting=64,
             prefill_chunk_tokens=prefill_chunk_tokens,
             clock_ns=self._clock,
         )
-        self.draft: ModelRunner | None = None
+        self.draft: Runner | None = None
         if draft is not None:
             self.draft = runner_of(draft, num_blocks=draft_blocks)
             self.scheduler = DraftScheduler(
@@ -166,7 +181,7 @@ class InMemoryTrio:
             BlockTable(self.target.block_manager),
             answer.events.append,
             eos_token_ids=self._eos_token_ids,
-            length_limit=min(self.target.context_limit, self.target.kv_pool.num_slots),
+            length_limit=min(self.target.context_limit, self._num_slots),
         )
         self.loop.submit(sequence)
         return sequence, answer
@@ -178,7 +193,7 @@ class InMemoryTrio:
                 pass
         elif self.draft is not None and self.pace is Pace.STEPWISE:
             self.scheduler.step()
-        return ModelRunner.forward(self.target, list(chunks))
+        return self._target_forward(list(chunks))
 
     def step(self) -> None:
         """One step of the verifier."""

@@ -51,6 +51,18 @@ def test_same_tokens_for_every_lookahead_budget_and_pace(
     trio.assert_all_blocks_free()
 
 
+@pytest.mark.parametrize("pace", list(Pace))
+@pytest.mark.parametrize("draft", ["draft", "random_draft"])
+def test_same_tokens_while_the_planner_changes_its_mind(
+    tiny: TinyModels, sampling: SamplingParams, pace: Pace, draft: str
+) -> None:
+    trio = InMemoryTrio(tiny.target, getattr(tiny, draft), pace=pace, lookahead=6, is_fixed=False)
+    alone = InMemoryTrio(tiny.target, None)
+    long = request(sampling, max_tokens=90)
+    assert trio.generate(long).tokens == alone.generate(long).tokens
+    trio.assert_all_blocks_free()
+
+
 def test_same_tokens_with_hits_only(tiny: TinyModels, sampling: SamplingParams, plain: list[int]) -> None:
     # The draft is the target, and the budget reaches to "all accepted" from the start: every outcome is guessed.
     trio = InMemoryTrio(tiny.target, tiny.target, lookahead=3, budget=16)

@@ -1,0 +1,177 @@
+"""One verifier worker's stream: its open sequences, its wishes, what was learnt about guessing for it.
+
+Everything that arrives is judged here. A message that is stale is dropped and counted; one that breaks the contract
+quarantines its sequence and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from saguaro.core.rank_histogram import OutcomeStatistics
+from saguaro.engine.block_manager import BlockManager, BlockTable
+from saguaro.errors import InvalidRequest
+from saguaro.types import (
+    CommitRound,
+    NotSpeculatingReason,
+    OpenSequence,
+    SequenceStatus,
+    SpeculatorFrame,
+    VerifierFrame,
+)
+from speculator_service.session import Session, StaleCommit, UnknownRound
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one speculator takes on."""
+
+    max_sequences: int
+    max_lookahead: int
+    max_budget: int
+    prefill_chunk_tokens: int
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What sessions need of the draft model."""
+
+    blocks: BlockManager
+    vocab_size: int
+    context_limit: int
+
+
+class Stream:
+    """Not thread-safe: the scheduler's thread owns it. `has_room` says whether one more sequence is taken on."""
+
+    def __init__(
+        self,
+        send: Callable[[SpeculatorFrame], None],
+        draft: Draft,
+        limits: Limits,
+        new_statistics: Callable[[], OutcomeStatistics],
+        has_room: Callable[[], bool],
+    ) -> None:
+        self.send = send
+        self.budget = 0
+        self.sessions: dict[int, Session] = {}
+        self.statuses: list[SequenceStatus] = []
+        self.num_stale = 0
+        self._draft = draft
+        self._limits = limits
+        self._has_room = has_room
+        # Rounds that verified a speculation from the cache, and others: guesses are worth different things after them.
+        self._after_hit, self._after_miss = new_statistics(), new_statistics()
+
+    def statistics_for(self, session: Session) -> OutcomeStatistics:
+        """What was learnt from rounds like the one that the session guesses now."""
+        return self._after_hit if session.was_hit else self._after_miss
+
+    def take(self, frame: VerifierFrame, arrived_ns: int) -> None:
+        """A frame came in."""
+        lookahead = min(frame.lookahead, self._limits.max_lookahead)
+        self.budget = min(frame.budget, self._limits.max_budget)
+        for closed in frame.closes:
+            session = self.sessions.get(closed.sequence_id)
+            if session is not None and session.epoch == closed.epoch:
+                self.end(closed.sequence_id)
+        for opened in frame.opens:
+            self._open(opened, lookahead, arrived_ns, frame.soft_deadline_ns)
+        for commit in frame.commits:
+            self._commit(commit, lookahead, arrived_ns, frame.soft_deadline_ns)
+
+    def _open(self, opened: OpenSequence, lookahead: int, arrived_ns: int, verification_ns: int) -> None:
+        known = self.sessions.get(opened.sequence_id)
+        if known is not None and known.epoch >= opened.epoch:
+            self.num_stale += 1
+            return
+        self.end(opened.sequence_id)
+        if not opened.token_ids or max(opened.token_ids) >= self._draft.vocab_size:
+            log.warning(
+                "sequence %d is quarantined: its %d tokens are not all in the vocabulary of %d",
+                *(opened.sequence_id, len(opened.token_ids), self._draft.vocab_size),
+            )
+            self.refuse(opened.sequence_id, opened.epoch, NotSpeculatingReason.MALFORMED)
+        elif not self._has_room():
+            self.refuse(opened.sequence_id, opened.epoch, NotSpeculatingReason.OVERLOADED)
+        else:
+            session = Session(
+                opened,
+                BlockTable(self._draft.blocks),
+                lookahead=lookahead,
+                context_limit=self._draft.context_limit,
+                now_ns=arrived_ns,
+            )
+            session.verification_ns, session.deadline_ns = verification_ns, arrived_ns + verification_ns
+            self.sessions[opened.sequence_id] = session
+            self._check_room(session)
+
+    def _commit(self, commit: CommitRound, lookahead: int, arrived_ns: int, verification_ns: int) -> None:
+        session = self.sessions.get(commit.sequence_id)
+        if session is None or session.epoch < commit.epoch:
+            self.refuse(commit.sequence_id, commit.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
+            return
+        if session.epoch > commit.epoch:
+            self.num_stale += 1
+            return
+        self._learn(session, commit)
+        try:
+            self._check_tokens(commit)
+            session.commit(commit, lookahead, arrived_ns)
+        except StaleCommit:
+            self.num_stale += 1
+        except UnknownRound:
+            self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
+        except InvalidRequest as error:
+            log.warning("sequence %d is quarantined: %s", session.sequence_id, error)
+            self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.MALFORMED)
+        else:
+            session.verification_ns, session.deadline_ns = verification_ns, arrived_ns + verification_ns
+            self._check_room(session)
+
+    def _learn(self, session: Session, commit: CommitRound) -> None:
+        """The round that ended tells how good its guesses were, if it got as far as guessing."""
+        if commit.round == session.round and session.has_ranked(commit.outcome):
+            self.statistics_for(session).observe(
+                commit.outcome.num_accepted, len(session.speculation), session.rank_of_bonus(commit.outcome)
+            )
+
+    def _check_tokens(self, commit: CommitRound) -> None:
+        largest = max((commit.outcome.bonus_token, *(commit.speculation or ())))
+        if largest >= self._draft.vocab_size:
+            raise InvalidRequest("token_ids", f"token {largest} is outside the vocabulary of {self._draft.vocab_size}")
+
+    def _check_room(self, session: Session) -> None:
+        if session.room < 1:
+            self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.CONTEXT_LIMIT)
+
+    def refuse(self, sequence_id: int, epoch: int, reason: NotSpeculatingReason) -> None:
+        """Give the sequence no speculations under this epoch, and say so."""
+        self.end(sequence_id)
+        self.statuses.append(SequenceStatus(sequence_id, epoch, reason))
+
+    def refuse_all(self, reason: NotSpeculatingReason) -> None:
+        """Give up every open sequence."""
+        for session in list(self.sessions.values()):
+            self.refuse(session.sequence_id, session.epoch, reason)
+
+    def end(self, sequence_id: int) -> None:
+        """Forget the sequence and free its blocks. Unknown ones are fine."""
+        session = self.sessions.pop(sequence_id, None)
+        if session is not None:
+            session.table.free()
+
+    def end_all(self) -> None:
+        """The stream ended."""
+        for sequence_id in list(self.sessions):
+            self.end(sequence_id)
+
+    def reap(self, oldest_ns: int) -> None:
+        """Give up sequences of which the verifier has not spoken since; it opens them again if it lives."""
+        for session in [item for item in self.sessions.values() if item.touched_ns < oldest_ns]:
+            self.end(session.sequence_id)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from saguaro.core.fallback import JustInTimeBudget
+from saguaro.core.forward_time import ForwardTime
+from saguaro.core.planner import FixedPolicy, Planner
+
+MS = 1_000_000
+
+
+def run(
+    *,
+    acceptance: float,
+    hit_rate: float,
+    base_ms: float = 20.0,
+    ms_per_row: float = 0.0,
+    draft_ms: float = 1.0,
+    batch: int = 1,
+    steps: int = 600,
+    max_lookahead: int = 8,
+) -> Planner:
+    """A planner that lived through a machine with these laws."""
+    planner, source = Planner(max_lookahead=max_lookahead, start_lookahead=4), random.Random(3)
+    for rows in (1, 2, 3, 5, 9, 17, 64, 256, 600):
+        planner.forward.observe(rows, int((base_ms + ms_per_row * rows) * MS))
+    for _ in range(steps):
+        plan = planner.next_step(batch)
+        rows = batch * (1 + plan.lookahead)
+        planner.forward.observe(rows, int((base_ms + ms_per_row * rows) * MS))
+        if plan.lookahead == 0:
+            continue
+        accepted = 0
+        while accepted < plan.lookahead and source.random() < acceptance:
+            accepted += 1
+        planner.drafts.observe(accepted, plan.lookahead)
+        planner.observe_lookup(hit=source.random() < hit_rate, depth=plan.lookahead)
+        planner.observe_just_in_time(plan.lookahead, int(draft_ms * (plan.lookahead + 1) * MS))
+    return planner
+
+
+def test_a_good_draft_on_a_flat_target_gets_the_longest_lookahead() -> None:
+    plan = run(acceptance=0.95, hit_rate=0.9).plan
+    assert plan.lookahead == 8
+    assert plan.predicted_rate > 4 * plan.plain_rate
+
+
+def test_a_draft_that_is_never_right_ends_in_plain_decoding() -> None:
+    plan = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0).plan
+    assert plan.lookahead == 0
+    assert plan.predicted_rate == plan.plain_rate
+
+
+def test_dear_rows_shorten_the_lookahead() -> None:
+    cheap = run(acceptance=0.8, hit_rate=0.8, ms_per_row=0.0).plan.lookahead
+    dear = run(acceptance=0.8, hit_rate=0.8, ms_per_row=8.0).plan.lookahead
+    assert 0 < dear < cheap
+
+
+def test_plain_decoding_looks_again_whether_speculation_pays_by_now() -> None:
+    planner = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0)
+    probes = [planner.next_step(1) for _ in range(200)]
+    assert 0 < sum(plan.lookahead > 0 for plan in probes) < 20
+    assert not any(plan.waits_on_miss for plan in probes if plan.lookahead)
+    for _ in range(400):  # the draft has become good
+        plan = planner.next_step(1)
+        if plan.lookahead:
+            planner.drafts.observe(plan.lookahead, plan.lookahead)
+            planner.observe_lookup(hit=True, depth=plan.lookahead)
+    assert planner.plan.lookahead > 2
+
+
+def test_a_fixed_policy_is_obeyed() -> None:
+    planner = Planner(max_lookahead=5, start_lookahead=4, fixed=FixedPolicy(5, 8, 3.0))
+    assert planner.next_step(2).waits_on_miss
+    assert not planner.next_step(3).waits_on_miss
+    assert planner.next_step(3).lookahead == 5
+    assert not planner.ngrams_pay(3, 1)
+
+
+def test_ngrams_pay_as_long_as_they_are_accepted() -> None:
+    planner = run(acceptance=0.5, hit_rate=0.5, ms_per_row=1.0)
+    for _ in range(50):
+        planner.ngrams.observe(4, 4)
+    assert planner.ngrams_pay(4, 1)
+    for _ in range(300):
+        planner.ngrams.observe(0, 4)
+    assert not planner.ngrams_pay(4, 1)
+
+
+def test_forward_times_are_interpolated_and_flat_outside() -> None:
+    forward = ForwardTime()
+    assert forward.expect_ns(4) == 0.0
+    forward.observe(8, 200)
+    forward.observe(2, 100)
+    assert [forward.expect_ns(rows) for rows in (1, 2, 5, 8, 99)] == [100, 100, 150, 200, 200]
+    for _ in range(100):
+        forward.observe(8, 400)
+    assert forward.expect_ns(8) == pytest.approx(400, rel=0.01)
+
+
+def test_the_wait_for_a_draft_follows_its_usual_time_within_bounds() -> None:
+    budget = JustInTimeBudget()
+    assert budget.wait_ns == 1_000_000_000
+    budget.arrived(100 * MS)
+    assert budget.wait_ns == 300 * MS
+    budget.arrived(1)
+    for _ in range(100):
+        budget.arrived(MS)
+    assert budget.wait_ns == 20 * MS
+    for _ in range(3):
+        assert not budget.is_exhausted
+        budget.expired()
+    assert budget.is_exhausted
+    budget.renew()
+    assert not budget.is_exhausted
+    assert JustInTimeBudget(fixed_ns=0).wait_ns == 0

@@ -1,0 +1,71 @@
+"""Emulated pairs behind the real loops: the same tokens with and without speculation, acceptance as designed."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from saguaro.emulation.profile import Role
+from saguaro.engine.emulated import EmulatedRunner
+from saguaro.types import GenerationRequest, LookupResult, SamplingParams
+from tests.unit.engine.emulated_pair import profile
+from tests.unit.services.in_memory_trio import InMemoryTrio, Pace
+
+PROMPT = tuple(b"Why is the sky blue?")
+GREEDY = SamplingParams()
+WARM = SamplingParams(temperature=0.9, seed=11)
+ACCEPTANCE_RATE = 0.7
+
+
+def pair_runner(role: Role, num_blocks: int) -> EmulatedRunner:
+    return EmulatedRunner(profile(acceptance_rate=ACCEPTANCE_RATE), role, num_blocks=num_blocks, block_size=4)
+
+
+def trio(*, drafted: bool = True, blocks: int = 2048, **options: object) -> InMemoryTrio:
+    draft = pair_runner(Role.DRAFT, blocks) if drafted else None
+    return InMemoryTrio(pair_runner(Role.TARGET, blocks), draft, **options)  # type: ignore[arg-type]
+
+
+def request(sampling: SamplingParams, max_tokens: int, prompt: tuple[int, ...] = PROMPT) -> GenerationRequest:
+    return GenerationRequest("r", prompt, sampling, max_tokens=max_tokens, include_rounds=True)
+
+
+@pytest.mark.parametrize("pace", list(Pace))
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "temperature 0.9"])
+@pytest.mark.parametrize(("lookahead", "budget"), [(1, 1), (4, 8), (6, 24)])
+def test_speculated_tokens_are_the_plain_ones(
+    pace: Pace, sampling: SamplingParams, lookahead: int, budget: int
+) -> None:
+    plain = trio(drafted=False).generate(request(sampling, 60)).tokens
+    speculated = trio(pace=pace, lookahead=lookahead, budget=budget)
+    assert speculated.generate(request(sampling, 60)).tokens == plain
+    speculated.assert_all_blocks_free()
+
+
+def test_a_batch_under_preemption_says_what_each_says_alone() -> None:
+    prompts = [tuple(range(index, index + 21)) for index in range(6)]
+    expected = [trio(drafted=False).generate(request(GREEDY, 40, prompt)).tokens for prompt in prompts]
+    crowded = trio(blocks=60)
+    answers = [crowded.submit(request(GREEDY, 40, prompt))[1] for prompt in prompts]
+    crowded.run(*answers)
+    assert [answer.tokens for answer in answers] == expected
+    assert crowded.loop.scheduler.num_preemptions > 0
+
+
+def test_the_measured_acceptance_rate_is_the_profiles() -> None:
+    answer = trio(lookahead=4, budget=16).generate(request(GREEDY, 1500))
+    rounds = [item for item in answer.finished.speculation.rounds[:-1] if item.num_draft_tokens]
+    accepted = sum(item.num_accepted_tokens for item in rounds)
+    trials = sum(min(item.num_accepted_tokens + 1, item.num_draft_tokens) for item in rounds)
+    # The draws are fixed; a false alarm had a chance of 1e-4 when this was written.
+    assert stats.binomtest(accepted, trials, ACCEPTANCE_RATE).pvalue > 1e-4
+
+
+def test_a_larger_budget_hits_more_often() -> None:
+    rates = []
+    for budget in (2, 8, 32):
+        rounds = trio(lookahead=4, budget=budget).generate(request(GREEDY, 600)).finished.speculation.rounds
+        looked_up = [item.lookup for item in rounds if item.lookup is not LookupResult.NOT_SPECULATED]
+        rates.append(looked_up.count(LookupResult.HIT) / len(looked_up))
+    assert rates[0] + 0.1 < rates[1] < rates[2] - 0.05
+    assert rates[2] > 0.85
