@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from saguaro.core.fan_out import candidates_for
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable
@@ -49,9 +52,12 @@ class Branches:
     wanted_depth: int
     drafted: list[list[int]] = field(default_factory=list)
     num_sent: int = 0
+    visible: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         self.drafted = [[] for _ in self.outcomes]
+        # Of the last step; that of an earlier one is its left part, since later tokens come after.
+        self.visible = self.tree.mask(self.wanted_depth - 1) if self.outcomes and self.wanted_depth > 0 else None
 
     @property
     def outcomes(self) -> tuple[VerificationOutcome, ...]:
@@ -157,6 +163,7 @@ class Session:
     def _tree_chunk(self, branches: Branches) -> Chunk:
         trunk_length = len(self.prefix) + len(self.speculation)
         step, width = branches.depth, len(branches.outcomes)
+        assert branches.visible is not None
         if step == 0:
             self.table.reserve(trunk_length + branches.wanted_depth * width)
             token_ids = [outcome.bonus_token for outcome in branches.outcomes]
@@ -168,7 +175,7 @@ class Session:
             positions=branches.tree.positions(step),
             write_slots=context_slots[-width:],
             context_slots=context_slots,
-            visible=branches.tree.mask(step),
+            visible=branches.visible[:, : branches.tree.num_columns(step)],
             num_logits=width,
         )
 
@@ -237,7 +244,10 @@ class Session:
             drafted.append(token)
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
-        """What is worth a message now: a finished draft or tree, or what there is when the verification ends soon."""
+        """What is worth a message now: a finished draft or tree, half a tree, or what there is when time runs out.
+
+        Half a speculation in time is worth far more than a whole one too late, and a message costs little.
+        """
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
             self.deadline_ns = now_ns + self.verification_ns  # it begins when this arrives
@@ -245,7 +255,9 @@ class Session:
         branches = self._branches
         if branches is None or branches.depth == branches.num_sent:
             return None
-        if not branches.finished and now_ns + next_step_ns + _TRAVEL_NS < self.deadline_ns:
+        is_urgent = now_ns + next_step_ns + _TRAVEL_NS >= self.deadline_ns
+        is_first_half = branches.num_sent == 0 and 2 * branches.depth >= branches.wanted_depth
+        if not (branches.finished or is_urgent or is_first_half):
             return None
         pieces = tuple(
             SpeculationPiece(outcome, branches.num_sent, tuple(tokens[branches.num_sent :]))

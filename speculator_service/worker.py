@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 
 import torch
 
@@ -19,6 +21,7 @@ from speculator_service.scheduler import DraftScheduler
 from speculator_service.stream import Limits
 
 _LEASE_CHECK_SECONDS = 1.0
+_SWITCH_SECONDS = 0.0005
 
 
 class SpeculatorWorker:
@@ -45,6 +48,10 @@ class SpeculatorWorker:
             wake=lambda: self._thread.wake(),
         )
         self._thread = EngineThread("draft-scheduler", self._step, lambda _: self.scheduler.refuse_all())
+        # What was loaded lives as long as the process: the collector need not walk through it in the midst of a round.
+        gc.collect()
+        gc.freeze()
+        sys.setswitchinterval(_SWITCH_SECONDS)  # the engine thread must not wait 5 ms to get the interpreter back
         self._thread.start()
 
     async def stop(self) -> None:

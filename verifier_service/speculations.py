@@ -1,17 +1,19 @@
 """What the decode loop knows of the speculator: who is open there, the local speculation cache, and what a miss does.
 
-Everything here runs on the engine thread and never blocks. The stream itself is `speculator_link`'s.
+Everything here runs on the engine thread and never blocks, but for `receive_entries`: it may run on any thread, so that
+entries are in the cache when the verification ends, not only then put there. The stream is `speculator_link`'s.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.planner import Planner
-from saguaro.core.speculation_cache import SpeculationCache
+from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
 from saguaro.types import (
     CloseSequence,
     CommitRound,
@@ -76,6 +78,7 @@ class Speculations:
         self._send: Callable[[VerifierFrame], None] | None = None
         self._max_lookahead = self._wanted_lookahead = max_lookahead
         self._cache = SpeculationCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1))
+        self._cache_lock = threading.Lock()
         self._patience = JustInTimeBudget(just_in_time_ns)
         self._openings: dict[int, Opening] = {}
         self._waits: dict[int, Wait] = {}
@@ -110,19 +113,24 @@ class Speculations:
         """The speculator is gone; every sequence goes on without it."""
         self._send = None
         self.detached_reason = reason
-        for sequence_id in self._openings:
-            self._cache.close(sequence_id)
+        with self._cache_lock:
+            for sequence_id in self._openings:
+                self._cache.close(sequence_id)
         self._openings.clear()
         self._waits.clear()
         self._opens, self._commits, self._closes = [], [], []
 
-    def receive(self, frame: SpeculatorFrame, now_ns: int) -> None:
+    def receive_entries(self, frame: SpeculatorFrame) -> None:
         """Entries go to the local cache; what is malformed, or of a round or epoch that is over, changes nothing."""
         for entries in frame.entries:
-            if any(token >= self._vocab_size for piece in entries.pieces for token in piece.token_ids):
+            if any(max(piece.token_ids, default=0) >= self._vocab_size for piece in entries.pieces):
                 self.num_malformed += 1
             else:
-                self._cache.insert(entries)
+                with self._cache_lock:
+                    self._cache.insert(entries)
+
+    def receive_statuses(self, frame: SpeculatorFrame, now_ns: int) -> None:
+        """The speculator's word on sequences that it does not speculate."""
         for status in frame.statuses:
             self._receive_status(status, now_ns)
 
@@ -131,7 +139,7 @@ class Speculations:
         if opening is None or opening.epoch != status.epoch:
             return
         log.info("sequence %d is not speculated: %s", status.sequence_id, status.reason.name)
-        self._cache.close(status.sequence_id)
+        self._forget(status.sequence_id)
         self._waits.pop(status.sequence_id, None)
         opening.is_refused = True
         if status.reason in _RETRY_NS:
@@ -145,7 +153,7 @@ class Speculations:
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
-        self._cache.expect(sequence.sequence_id, self._last_epoch, round)
+        self._expect(sequence.sequence_id, self._last_epoch, round)
         self._opens.append(
             OpenSequence(
                 sequence.sequence_id,
@@ -160,7 +168,7 @@ class Speculations:
         """The sequence ended here, or its KV was given up; nothing more is wanted for it."""
         opening = self._openings.pop(sequence.sequence_id, None)
         self._waits.pop(sequence.sequence_id, None)
-        self._cache.close(sequence.sequence_id)
+        self._forget(sequence.sequence_id)
         if opening is not None and not opening.is_refused:
             self._closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
 
@@ -179,7 +187,7 @@ class Speculations:
             if opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns):
                 self.open(sequence, sequence.round + 1)
             return LookupResult.NOT_SPECULATED
-        answer = self._cache.lookup(sequence.sequence_id, outcome)
+        answer = self._lookup(sequence.sequence_id, outcome)
         is_hit = answer.result is LookupResult.HIT
         if self.lookahead > 0:
             self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids))
@@ -217,13 +225,13 @@ class Speculations:
         if wait is None or opening is None:  # the speculator went away meanwhile
             sequence.wait_until_ns = None
             return
-        answer = self._cache.lookup(sequence.sequence_id, wait.outcome)
+        answer = self._lookup(sequence.sequence_id, wait.outcome)
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
             sequence.verify_next(answer.token_ids, TokenProvenance.LATE_DRAFT, answer.drafting_ns)
             if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
-                self._cache.expect(sequence.sequence_id, opening.epoch, wait.round + 1)
+                self._expect(sequence.sequence_id, opening.epoch, wait.round + 1)
             else:
                 self._commit(sequence, opening, wait.round, wait.outcome)
         elif sequence.wait_until_ns is None or now_ns >= sequence.wait_until_ns:
@@ -242,7 +250,19 @@ class Speculations:
         self._commits.append(
             CommitRound(sequence.sequence_id, opening.epoch, round, outcome, tuple(sequence.speculation))
         )
-        self._cache.expect(sequence.sequence_id, opening.epoch, round + 1)
+        self._expect(sequence.sequence_id, opening.epoch, round + 1)
+
+    def _expect(self, sequence_id: int, epoch: int, round: int) -> None:
+        with self._cache_lock:
+            self._cache.expect(sequence_id, epoch, round)
+
+    def _lookup(self, sequence_id: int, outcome: VerificationOutcome) -> CacheAnswer:
+        with self._cache_lock:
+            return self._cache.lookup(sequence_id, outcome)
+
+    def _forget(self, sequence_id: int) -> None:
+        with self._cache_lock:
+            self._cache.close(sequence_id)
 
     def state_of(self, sequence: Sequence) -> tuple[bool, str]:
         """Whether the sequence is speculated now, and if not, why."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import sys
 import time
@@ -87,6 +88,9 @@ class VerifierWorker:
         await asyncio.to_thread(calibrate, self._runner, self.speculations.planner.forward)
         self._eos_token_ids = frozenset(loaded.eos_token_ids)
         self.identity = self._identity_of(loaded)
+        # What was loaded lives as long as the process: the collector need not walk through it in the midst of a round.
+        gc.collect()
+        gc.freeze()
         self._thread.start()
         if settings.speculator and max_lookahead:
             self._link = SpeculatorLink(
@@ -158,7 +162,8 @@ class VerifierWorker:
         self.loop.post(lambda: self.speculations.attach(send, info.max_lookahead, info.max_budget))
 
     def _on_frame(self, frame: SpeculatorFrame) -> None:
-        self.loop.post(lambda: self.speculations.receive(frame, time.monotonic_ns()))
+        self.speculations.receive_entries(frame)
+        self.loop.post(lambda: self.speculations.receive_statuses(frame, time.monotonic_ns()))
 
     def _on_detached(self, reason: str) -> None:
         self.loop.post(lambda: self.speculations.detach(reason))

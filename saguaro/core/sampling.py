@@ -26,6 +26,7 @@ LEAST_TEMPERATURE = 1e-5
 _SHORT_SORT = 256
 # A maximum is found several times faster than its place, so vocabularies are searched by the maxima of such blocks.
 _BLOCK = 64
+_MANY_BLOCKS = 8192  # smaller vocabularies are searched faster at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +274,7 @@ def _padded(token_ids: Tensor, count: int) -> Tensor:  # [rows, count]
 
 def _first_argmax(values: Tensor) -> Tensor:  # [rows] int64
     """argmax over [rows, vocab], the lowest id on a tie."""
-    if values.shape[1] % _BLOCK:
+    if values.shape[1] % _BLOCK or values.shape[1] < _MANY_BLOCKS:
         return values.argmax(-1)
     blocks = values.reshape(len(values), -1, _BLOCK)
     block = blocks.amax(-1).argmax(-1)

@@ -47,18 +47,18 @@ def test_twenty_four_greedy_answers_equal_transformers_generate(demo_trio: Trio)
 
 
 def test_sampled_answers_are_the_same_without_speculation(demo_trio: Trio) -> None:
-    options = {"temperature": 0.8, "seed": 7, "max_tokens": 48}
+    options = {"temperature": 0.8, "seed": 7, "max_tokens": 32}
     drafted, plain = (ask(demo_trio, PROMPTS[4], speculation=on, **options) for on in (True, False))
     assert drafted.token_ids == plain.token_ids
     assert drafted.text == plain.text
     assert drafted.speculation.num_accepted_tokens > 0
     assert not any(report.num_draft_tokens for report in plain.speculation.rounds)
     assert plain.speculation.reason == "the request asked for no speculation"
-    assert ask(demo_trio, PROMPTS[4], temperature=0.8, seed=8, max_tokens=48).token_ids != plain.token_ids
+    assert ask(demo_trio, PROMPTS[4], temperature=0.8, seed=8, max_tokens=32).token_ids != plain.token_ids
 
 
 def test_hits_happen_and_their_drafting_is_off_the_critical_path(demo_trio: Trio) -> None:
-    answer = ask(demo_trio, PROMPTS[0], max_tokens=128, ignore_eos=True)
+    answer = ask(demo_trio, PROMPTS[0], max_tokens=96, ignore_eos=True)
     rounds = answer.speculation.rounds
     # The last round may have no room left for a draft token.
     after_hits = [after for before, after in pairwise(rounds[:-1]) if before.lookup is LookupResult.HIT]
@@ -71,7 +71,7 @@ def test_hits_happen_and_their_drafting_is_off_the_critical_path(demo_trio: Trio
 
 
 def test_eight_concurrent_answers_equal_their_solo_runs(demo_trio: Trio) -> None:
-    lengths = [8 + 4 * i for i in range(8)]
+    lengths = [6 + 2 * i for i in range(8)]
     with ThreadPoolExecutor(8) as pool:
         together = list(
             pool.map(lambda item: ask(demo_trio, item[0], max_tokens=item[1]), zip(PROMPTS, lengths, strict=False))

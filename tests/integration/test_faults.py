@@ -15,7 +15,7 @@ from saguaro.client import Answer, Client
 from tests.tiny_models import write_tiny_model
 
 PROMPT = list(range(65, 91))
-LONG = {"max_tokens": 1500, "ignore_eos": True, "temperature": 0.7, "seed": 5}
+LONG = {"max_tokens": 600, "ignore_eos": True, "temperature": 0.7, "seed": 5}
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,11 @@ class InMemoryTrio:
 
     def _to_verifier(self, frame: SpeculatorFrame) -> None:
         self.frames.append(frame)
-        self.loop.post(lambda: self.speculations.receive(frame, self._clock()))
+        self.loop.post(lambda: self._receive(frame))
+
+    def _receive(self, frame: SpeculatorFrame) -> None:
+        self.speculations.receive_entries(frame)
+        self.speculations.receive_statuses(frame, self._clock())
 
     def submit(self, request: GenerationRequest) -> tuple[Sequence, Answer]:
         """Queue a request; its events gather in the answer."""

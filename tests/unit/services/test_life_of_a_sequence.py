@@ -150,10 +150,10 @@ def test_entries_of_another_epoch_round_or_vocabulary_change_nothing(tiny: TinyM
         SpeculationEntries(sequence.sequence_id, 1, 0, wrong, complete=True),
         SpeculationEntries(sequence.sequence_id + 1, 1, 1, wrong, complete=True),
     ):
-        trio.speculations.receive(SpeculatorFrame((entries,)), 0)
+        trio.speculations.receive_entries(SpeculatorFrame((entries,)))
     assert trio.speculations.num_stale == 3
     alien = (SpeculationPiece(VerificationOutcome(0, plain[1]), 0, (10**6,)),)
-    trio.speculations.receive(SpeculatorFrame((SpeculationEntries(1, 1, 1, alien, True),)), 0)
+    trio.speculations.receive_entries(SpeculatorFrame((SpeculationEntries(1, 1, 1, alien, True),)))
     assert trio.speculations.num_malformed == 1
     trio.run(answer)
     assert answer.tokens == plain
@@ -167,7 +167,7 @@ def test_a_refused_sequence_goes_on_plainly_or_is_opened_anew(
     _, answer = trio.submit(request())
     for _ in range(3):
         trio.step()
-    trio.speculations.receive(SpeculatorFrame((), (SequenceStatus(1, 1, reason),)), trio.now_ns)
+    trio.speculations.receive_statuses(SpeculatorFrame((), (SequenceStatus(1, 1, reason),)), trio.now_ns)
     trio.run(answer)
     assert answer.tokens == plain
     reopened = answer.finished.speculation.speculating
