@@ -8,6 +8,7 @@ import torch
 
 from saguaro import model_paths
 from saguaro.engine import demo_models
+from saguaro.engine.fast_model import Linear
 from saguaro.engine.loading import load_model
 from saguaro.engine.model_runner import ModelRunner
 from saguaro.errors import ConfigurationError
@@ -22,6 +23,14 @@ def ignore(label: str, fraction: float | None) -> None:
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SAGUARO_CACHE", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize("linear", ["stock", "packed", "int8", "auto"])
+def test_the_demo_draft_passes_its_own_test_forward_in_every_kind_of_layer(linear: Linear) -> None:
+    loaded = load_model(
+        "demo-draft", dtype="float32", device="cpu", linear=linear, role="draft", embeddings_from="demo-target"
+    )
+    ModelRunner(loaded.model, num_blocks=16).warm_up()
 
 
 def test_the_demo_pair_runs_and_the_target_equals_transformers():
