@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
-import sys
 import time
 from collections.abc import Callable
 
-import torch
-
 from saguaro.config import VerifierSettings
 from saguaro.core.planner import FixedPolicy, Planner
-from saguaro.emulation.profile import Role
 from saguaro.engine.block_manager import BlockTable
-from saguaro.engine.emulated import EmulatedModel, EmulatedRunner, load_emulated
 from saguaro.engine.engine_thread import EngineThread
-from saguaro.engine.loading import LoadedModel, load_model
-from saguaro.engine.model_runner import ModelRunner
-from saguaro.engine.runner import Runner
-from saguaro.progress import report_progress
+from saguaro.engine.start import start_model
 from saguaro.types import (
     PROTOCOL_VERSION,
     GenerationEvent,
@@ -36,7 +27,6 @@ from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
 
-_SWITCH_SECONDS = 0.0005
 _START_LOOKAHEAD = 4  # until measurements say better
 
 
@@ -60,10 +50,9 @@ class VerifierWorker:
     async def start(self) -> None:
         """Load the weights, do some forwards, begin to step and to look for the speculator."""
         self._event_loop = asyncio.get_running_loop()
-        # The engine thread hands the interpreter over between kernels; it must not wait 5 ms to get it back.
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        loaded = await asyncio.to_thread(self._load)
         settings = self._settings
+        model = await asyncio.to_thread(start_model, settings, settings.target, "target")
+        self._runner = model.runner
         just_in_time_ms = settings.just_in_time_ms
         fixed = parse_policy(settings.policy)
         max_lookahead = settings.lookahead if fixed is None else fixed.lookahead
@@ -86,11 +75,8 @@ class VerifierWorker:
         )
         self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
         await asyncio.to_thread(calibrate, self._runner, self.speculations.planner.forward)
-        self._eos_token_ids = frozenset(loaded.eos_token_ids)
-        self.identity = self._identity_of(loaded)
-        # What was loaded lives as long as the process: the collector need not walk through it in the midst of a round.
-        gc.collect()
-        gc.freeze()
+        self._eos_token_ids = frozenset(model.eos_token_ids)
+        self.identity = self._identity_of(model.identity)
         self._thread.start()
         if settings.speculator and max_lookahead:
             self._link = SpeculatorLink(
@@ -114,40 +100,8 @@ class VerifierWorker:
         if hasattr(self, "_thread"):
             await asyncio.to_thread(self._thread.stop)
 
-    def _load(self) -> LoadedModel | EmulatedModel:
-        settings = self._settings
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
-        num_blocks = -(-settings.kv_tokens // settings.block_size)
-        if settings.emulate is not None:
-            emulated = load_emulated(settings.emulate)
-            self._runner: Runner = EmulatedRunner(
-                emulated.profile, Role.TARGET, num_blocks=num_blocks, block_size=settings.block_size
-            )
-            self._runner.warm_up()
-            return emulated
-        loaded = load_model(
-            settings.target,
-            dtype=settings.dtype,
-            device=settings.device,
-            linear=settings.linear,
-            role="target",
-            embeddings_from=None,
-            progress=lambda label, fraction: report_progress("verifier", label, fraction),
-        )
-        self._runner = ModelRunner(
-            loaded.model,
-            num_blocks=num_blocks,
-            block_size=settings.block_size,
-            device=settings.device,
-        )
-        report_progress("verifier", "warming up", None)
-        self._runner.warm_up()
-        return loaded
-
-    def _identity_of(self, loaded: LoadedModel | EmulatedModel) -> ModelIdentity:
+    def _identity_of(self, identity: ModelIdentity) -> ModelIdentity:
         """The model as it is served: its context is no longer than what the KV pool holds."""
-        identity = loaded.identity
         return ModelIdentity(
             name=self._settings.model_name or identity.name,
             tokenizer_fingerprint=identity.tokenizer_fingerprint,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import threading
 from collections.abc import Callable
 
 log = logging.getLogger(__name__)
+
+_SWITCH_SECONDS = 0.0005
 
 
 class EngineThread:
@@ -29,7 +33,12 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to step."""
+        """Begin to step. What is loaded by now is taken to live as long as the process."""
+        # The collector need not walk through the weights' objects in the midst of a step, and between kernels, where
+        # the interpreter is handed over, the engine must not wait the usual 5 ms to get it back.
+        gc.collect()
+        gc.freeze()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self._thread.start()
 
     def wake(self) -> None:

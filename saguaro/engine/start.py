@@ -1,0 +1,60 @@
+"""From a service's settings to a runner that has done its first forward: real weights, or an emulated device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from saguaro.config import ModelSettings
+from saguaro.emulation.profile import Role
+from saguaro.engine.emulated import EmulatedRunner, load_emulated
+from saguaro.engine.loading import load_model
+from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.runner import Runner
+from saguaro.progress import report_progress
+from saguaro.types import ModelIdentity, TokenIds
+
+_EMULATED = {"target": Role.TARGET, "draft": Role.DRAFT}
+
+
+@dataclass(frozen=True, slots=True)
+class StartedModel:
+    """A warm runner, and what others must know of its model."""
+
+    runner: Runner
+    identity: ModelIdentity
+    eos_token_ids: TokenIds
+
+
+def start_model(
+    settings: ModelSettings, spec: str, role: Literal["target", "draft"], *, embeddings_from: str | None = None
+) -> StartedModel:
+    """Load the model that `spec` names, or the emulated one of the settings, and warm it up; reports progress.
+
+    Blocks for seconds to minutes. Raises ConfigurationError where the model cannot be had or does not run.
+    """
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    num_blocks = -(-settings.kv_tokens // settings.block_size)
+    if settings.emulate is not None:
+        emulated = load_emulated(settings.emulate)
+        device: Runner = EmulatedRunner(
+            emulated.profile, _EMULATED[role], num_blocks=num_blocks, block_size=settings.block_size
+        )
+        device.warm_up()
+        return StartedModel(device, emulated.identity, emulated.eos_token_ids)
+    loaded = load_model(
+        spec,
+        dtype=settings.dtype,
+        device=settings.device,
+        linear=settings.linear,
+        role=role,
+        embeddings_from=embeddings_from,
+        progress=lambda label, fraction: report_progress(settings.role, label, fraction),
+    )
+    runner = ModelRunner(loaded.model, num_blocks=num_blocks, block_size=settings.block_size, device=settings.device)
+    report_progress(settings.role, "warming up", None)
+    runner.warm_up()
+    return StartedModel(runner, loaded.identity, loaded.eos_token_ids)
