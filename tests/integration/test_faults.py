@@ -20,8 +20,11 @@ LONG = {"max_tokens": 600, "ignore_eos": True, "temperature": 0.7, "seed": 5}
 
 @pytest.fixture(scope="module")
 def trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
-    flags = ["--reconnect-seconds", "0.2"]
-    with Trio(target=str(tiny_target), draft=str(tiny_draft), verifier_flags=flags) as running:
+    # Fixed, so that speculation and waits happen whether they pay on this machine or not.
+    flags = ["--reconnect-seconds", "0.2", "--policy", "fixed:4,8,inf"]
+    # Random weights do not survive int8: the draft would never agree.
+    exact = ["--linear", "stock"]
+    with Trio(target=str(tiny_target), draft=str(tiny_draft), verifier_flags=flags, speculator_flags=exact) as running:
         yield running
 
 
