@@ -16,6 +16,7 @@ from saguaro.core.cost_model import fallback_batch_size
 from saguaro.core.forward_time import ForwardTime
 
 _STEPS_A_PLAN = 8
+_LEAST_TOKENS = 1.2  # of a round with one draft token
 _HYSTERESIS = 1.02  # another plan must promise this much more than the one in force
 _PROBE_EVERY = 64  # steps of plain decoding between two looks at whether speculation pays by now
 _PROBE_STEPS = 3
@@ -105,7 +106,11 @@ class Planner:
         plans = [self._predict(lookahead, batch) for lookahead in range(self._max_lookahead + 1)]
         best = max(plans, key=lambda plan: plan.predicted_rate)
         if best.predicted_rate < plans[0].predicted_rate * _HYSTERESIS:
-            return plans[0]  # speculation that promises nothing only takes the speculator's time
+            if batch > 1 or self.drafts.expected_tokens(1) < _LEAST_TOKENS or len(plans) == 1:
+                return plans[0]  # speculation that promises nothing only takes the speculator's time
+            # Alone, a draft that is right this often is kept: the times of small forwards differ by less than their
+            # noise on a shared machine, and one wrong reading must not switch speculation off.
+            return max(plans[1:], key=lambda plan: plan.predicted_rate)
         current = plans[self._plan.lookahead]
         return best if best.predicted_rate > current.predicted_rate * _HYSTERESIS else current
 

@@ -53,6 +53,11 @@ def test_a_draft_that_is_never_right_ends_in_plain_decoding() -> None:
     assert plan.predicted_rate == plan.plain_rate
 
 
+def test_alone_a_useful_draft_is_kept_though_its_rows_look_dear_and_among_others_it_is_not() -> None:
+    assert run(acceptance=0.4, hit_rate=0.4, ms_per_row=30.0).plan.lookahead == 1
+    assert run(acceptance=0.4, hit_rate=0.4, ms_per_row=30.0, batch=8).plan.lookahead == 0
+
+
 def test_dear_rows_shorten_the_lookahead() -> None:
     cheap = run(acceptance=0.8, hit_rate=0.8, ms_per_row=0.0).plan.lookahead
     dear = run(acceptance=0.8, hit_rate=0.8, ms_per_row=8.0).plan.lookahead
