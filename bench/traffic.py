@@ -12,6 +12,7 @@ from itertools import pairwise
 from bench.measured import TimedAnswer
 from saguaro.types import (
     CommitRound,
+    JustInTime,
     LookupResult,
     RoundReport,
     SpeculationEntries,
@@ -40,7 +41,7 @@ def _round_bytes(before: RoundReport, after: RoundReport, token_ids: TokenIds, l
     draft = _some(token_ids, after.num_draft_tokens)
     outcome = VerificationOutcome(before.num_accepted_tokens, token_ids[0])
     missed = before.lookup is not LookupResult.HIT
-    size = _verifier_bytes(before, outcome, None if missed else draft, lookahead, budget)
+    size = _verifier_bytes(before, outcome, JustInTime(lookahead) if missed else draft, lookahead, budget)
     if missed:
         size += _speculator_bytes(before, [SpeculationPiece(outcome, 0, draft)])
     if budget:
@@ -50,7 +51,7 @@ def _round_bytes(before: RoundReport, after: RoundReport, token_ids: TokenIds, l
 
 
 def _verifier_bytes(
-    report: RoundReport, outcome: VerificationOutcome, speculation: TokenIds | None, lookahead: int, budget: int
+    report: RoundReport, outcome: VerificationOutcome, speculation: TokenIds | JustInTime, lookahead: int, budget: int
 ) -> int:
     frame = VerifierFrame(
         step_id=report.round,

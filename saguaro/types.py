@@ -100,14 +100,21 @@ class OpenSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class JustInTime:
+    """The verifier waits for a speculation of that many tokens after the outcome it commits."""
+
+    lookahead: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitRound:
-    """A round's outcome and what the next round verifies; `speculation` None asks for one just in time."""
+    """A round's outcome and what the next round verifies."""
 
     sequence_id: int
     epoch: int
     round: int
     outcome: VerificationOutcome
-    speculation: TokenIds | None
+    speculation: TokenIds | JustInTime
 
 
 @dataclass(frozen=True, slots=True)

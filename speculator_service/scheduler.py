@@ -67,6 +67,7 @@ class DraftScheduler:
         # Rows at temperature 0 need no parameters, whatever their number.
         self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
         self._step_ns = 0  # of the last step of trees alone
+        self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
@@ -104,15 +105,19 @@ class DraftScheduler:
 
     def step(self) -> bool:
         """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft."""
-        while self._inbox:
-            self._inbox.popleft()()
+        self._take_inbox()
         self._reap_orphans()
         works = self._next_batch()
         if works:
             self._forward(works)
+            self._take_inbox()  # an outcome that came meanwhile: what was drafted for its round need not be sent
         for stream in self._streams:
             self._send(stream)
         return bool(works)
+
+    def _take_inbox(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
 
     def _drop(self, stream: Stream) -> None:
         stream.end_all()
@@ -126,9 +131,18 @@ class DraftScheduler:
 
     def _next_batch(self) -> list[Work]:
         """Sequences that a forward brings further. Where a verifier waits just in time, only those rows run."""
-        due = [
-            (stream, session) for stream in self._streams for session in stream.sessions.values() if session.has_work
-        ]
+        now_ns = self._clock_ns()
+        due = []
+        self.rests_until_ns = None
+        for stream in self._streams:
+            for session in stream.sessions.values():
+                if not session.has_work:
+                    continue
+                held_until_ns = session.held_until_ns(now_ns, self._step_ns)
+                if held_until_ns <= now_ns:
+                    due.append((stream, session))
+                elif self.rests_until_ns is None or held_until_ns < self.rests_until_ns:
+                    self.rests_until_ns = held_until_ns
         works = []
         for stream, session in [item for item in due if item[1].just_in_time] or due:
             is_tree = session.in_tree

@@ -25,13 +25,15 @@ from saguaro.engine.ragged_batch import Chunk
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
     CommitRound,
+    JustInTime,
     OpenSequence,
     SpeculationEntries,
     SpeculationPiece,
+    TokenIds,
     VerificationOutcome,
 )
 
-_TRAVEL_NS = 3_000_000  # what is sent this long before the verification ends is sure to be there in time
+_BRIEF_NS = 2_000_000  # of rounds as short as this nothing can be foretold
 
 FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
 
@@ -86,15 +88,15 @@ class Session:
         self.prefix = list(opened.token_ids)
         self.speculation: list[int] = []
         self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
-        self.just_in_time = False
+        self.just_in_time = 0  # tokens of the speculation that the verifier waits for; 0: it does not wait
         self.was_hit = False  # the speculation under verification came from the cache
         self.table = table
         self.num_cached = table.match_prefix(self.prefix)
         self.context_limit = context_limit
         self.touched_ns = now_ns  # when the verifier last spoke of this sequence
         self.taken_ns: int | None = None  # when the round was taken up
-        self.verification_ns = 0  # how long the verification is expected to take
-        self.deadline_ns = 0  # when it is expected to end
+        self.time_allowed_ns = 0  # from a commit's arrival until its entries must go out to be there in time
+        self.deadline_ns = 0  # the end of that time
         self._last_outcome: VerificationOutcome | None = None
         self._ranked: list[Sequence[int]] = []  # candidates for exactly k accepted, k = 0 ..
         self._branches: Branches | None = None
@@ -125,9 +127,7 @@ class Session:
             raise UnknownRound
         self._last_outcome = commit.outcome
         self.lookahead = lookahead
-        self.was_hit = bool(commit.speculation)
-        self.just_in_time = commit.speculation is None
-        self.speculation = list(commit.speculation or ())
+        self.just_in_time = self._take_next(commit.speculation)
         self._ranked.clear()
         self._branches = None
         self._unsent_draft = None
@@ -137,12 +137,33 @@ class Session:
         self.table.truncate(self.num_cached)
         self.table.commit(self.prefix, self.num_cached)
 
+    def _take_next(self, speculation: TokenIds | JustInTime) -> int:
+        """Set what is verified next; returns the tokens to draft for it just in time."""
+        if isinstance(speculation, JustInTime):
+            self.speculation, self.was_hit = [], False
+            return min(speculation.lookahead, self.lookahead)
+        self.speculation, self.was_hit = list(speculation), bool(speculation)
+        return 0
+
     # --- what there is to do ------------------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Whether a forward would bring this round further."""
         return self.lookahead > 0 and (self._branches is None or not self._branches.finished)
+
+    def held_until_ns(self, now_ns: int, next_step_ns: int) -> int:
+        """Until when the session should rest; not after `now_ns` if it should not.
+
+        Where the next step of its tree would end too late for the verification under way, the outcome is awaited
+        instead: a step that is at work then only delays what is drafted for it. The outcome may itself be late.
+        """
+        branches = self._branches
+        if branches is None or branches.depth == 0 or self.time_allowed_ns < _BRIEF_NS:
+            return now_ns
+        if now_ns + next_step_ns <= self.deadline_ns:
+            return now_ns
+        return self.deadline_ns + self.time_allowed_ns // 2
 
     @property
     def room(self) -> int:
@@ -198,7 +219,7 @@ class Session:
             return
         if self.just_in_time:
             self.speculation.append(self._ranked[-1][0])
-            if len(self.speculation) == self.lookahead or self.room == 0:
+            if len(self.speculation) == self.just_in_time or self.room == 0:
                 self._finish_just_in_time()
             return
         self._grow_branches(fan_out)
@@ -206,7 +227,7 @@ class Session:
     def _finish_just_in_time(self) -> None:
         """The speculation asked for is whole: hand it out, and guess the outcome of its verification meanwhile."""
         assert self._last_outcome is not None
-        self.just_in_time = False
+        self.just_in_time = 0
         piece = SpeculationPiece(self._last_outcome, 0, tuple(self.speculation))
         self._unsent_draft = SpeculationEntries(self.sequence_id, self.epoch, self.round - 1, (piece,), complete=True)
 
@@ -250,12 +271,12 @@ class Session:
         """
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
-            self.deadline_ns = now_ns + self.verification_ns  # it begins when this arrives
+            self.deadline_ns = now_ns + self.time_allowed_ns  # the verification begins when this arrives
             return self._timed(entries, now_ns)
         branches = self._branches
         if branches is None or branches.depth == branches.num_sent:
             return None
-        is_urgent = now_ns + next_step_ns + _TRAVEL_NS >= self.deadline_ns
+        is_urgent = now_ns + 2 * next_step_ns >= self.deadline_ns  # after the next step it may be too late
         is_first_half = branches.num_sent == 0 and 2 * branches.depth >= branches.wanted_depth
         if not (branches.finished or is_urgent or is_first_half):
             return None

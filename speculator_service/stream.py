@@ -15,6 +15,7 @@ from saguaro.engine.block_manager import BlockManager, BlockTable
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
     CommitRound,
+    JustInTime,
     NotSpeculatingReason,
     OpenSequence,
     SequenceStatus,
@@ -85,7 +86,7 @@ class Stream:
         for commit in frame.commits:
             self._commit(commit, lookahead, arrived_ns, frame.soft_deadline_ns)
 
-    def _open(self, opened: OpenSequence, lookahead: int, arrived_ns: int, verification_ns: int) -> None:
+    def _open(self, opened: OpenSequence, lookahead: int, arrived_ns: int, time_allowed_ns: int) -> None:
         known = self.sessions.get(opened.sequence_id)
         if known is not None and known.epoch >= opened.epoch:
             self.num_stale += 1
@@ -107,11 +108,11 @@ class Stream:
                 context_limit=self._draft.context_limit,
                 now_ns=arrived_ns,
             )
-            session.verification_ns, session.deadline_ns = verification_ns, arrived_ns + verification_ns
+            session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
             self.sessions[opened.sequence_id] = session
             self._check_room(session)
 
-    def _commit(self, commit: CommitRound, lookahead: int, arrived_ns: int, verification_ns: int) -> None:
+    def _commit(self, commit: CommitRound, lookahead: int, arrived_ns: int, time_allowed_ns: int) -> None:
         session = self.sessions.get(commit.sequence_id)
         if session is None or session.epoch < commit.epoch:
             self.refuse(commit.sequence_id, commit.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
@@ -131,7 +132,7 @@ class Stream:
             log.warning("sequence %d is quarantined: %s", session.sequence_id, error)
             self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.MALFORMED)
         else:
-            session.verification_ns, session.deadline_ns = verification_ns, arrived_ns + verification_ns
+            session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
             self._check_room(session)
 
     def _learn(self, session: Session, commit: CommitRound) -> None:
@@ -142,7 +143,8 @@ class Stream:
             )
 
     def _check_tokens(self, commit: CommitRound) -> None:
-        largest = max((commit.outcome.bonus_token, *(commit.speculation or ())))
+        drafted = () if isinstance(commit.speculation, JustInTime) else commit.speculation
+        largest = max((commit.outcome.bonus_token, *drafted))
         if largest >= self._draft.vocab_size:
             raise InvalidRequest("token_ids", f"token {largest} is outside the vocabulary of {self._draft.vocab_size}")
 

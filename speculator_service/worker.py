@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from saguaro.config import SpeculatorSettings
 from saguaro.engine.engine_thread import EngineThread
@@ -48,7 +49,12 @@ class SpeculatorWorker:
             await asyncio.to_thread(self._thread.stop)
 
     def _step(self) -> float:
-        return 0 if self.scheduler.step() else _LEASE_CHECK_SECONDS
+        if self.scheduler.step():
+            return 0
+        rests_until_ns = self.scheduler.rests_until_ns
+        if rests_until_ns is None:
+            return _LEASE_CHECK_SECONDS
+        return min(max(rests_until_ns - time.monotonic_ns(), 0) / 1e9, _LEASE_CHECK_SECONDS)
 
     @property
     def info(self) -> SpeculatorInfo:

@@ -103,7 +103,7 @@ class DecodeLoop:
         self._poll_waiting()
         rows = self.scheduler.next_batch()
         num_tokens = sum(len(row.chunk.token_ids) for row in rows)
-        self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)))
+        self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)), self._clock_ns())
         self._hand_out()  # late: whoever takes the events competes with us for the interpreter
         if not rows:
             return self._idle_seconds()

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saguaro.core.fallback import JustInTimeBudget
+from saguaro.core.link_time import LinkTime
 from saguaro.core.planner import Planner
 from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
 from saguaro.types import (
     CloseSequence,
     CommitRound,
+    JustInTime,
     LookupResult,
     NotSpeculatingReason,
     OpenSequence,
@@ -56,6 +58,14 @@ class Wait:
     since_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """When entries for `round` were asked for."""
+
+    round: int
+    at_ns: int
+
+
 class Speculations:
     """Opens, commits, closes and lookups for all sequences of one verifier."""
 
@@ -80,6 +90,8 @@ class Speculations:
         self._cache = SpeculationCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1))
         self._cache_lock = threading.Lock()
         self._patience = JustInTimeBudget(just_in_time_ns)
+        self._link = LinkTime()
+        self._asked: dict[int, Asked] = {}
         self._openings: dict[int, Opening] = {}
         self._waits: dict[int, Wait] = {}
         self._last_epoch = 0
@@ -118,11 +130,16 @@ class Speculations:
                 self._cache.close(sequence_id)
         self._openings.clear()
         self._waits.clear()
+        self._asked.clear()
+        self._link = LinkTime()
         self._opens, self._commits, self._closes = [], [], []
 
-    def receive_entries(self, frame: SpeculatorFrame) -> None:
+    def receive_entries(self, frame: SpeculatorFrame, now_ns: int) -> None:
         """Entries go to the local cache; what is malformed, or of a round or epoch that is over, changes nothing."""
         for entries in frame.entries:
+            asked = self._asked.get(entries.sequence_id)
+            if asked is not None and asked.round == entries.round:
+                self._link.observe(now_ns - asked.at_ns - entries.drafting_ns)
             if any(max(piece.token_ids, default=0) >= self._vocab_size for piece in entries.pieces):
                 self.num_malformed += 1
             else:
@@ -169,6 +186,7 @@ class Speculations:
         opening = self._openings.pop(sequence.sequence_id, None)
         self._waits.pop(sequence.sequence_id, None)
         self._forget(sequence.sequence_id)
+        self._asked.pop(sequence.sequence_id, None)
         if opening is not None and not opening.is_refused:
             self._closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
 
@@ -196,9 +214,12 @@ class Speculations:
             sequence.verify_next(speculation, TokenProvenance.CACHED_DRAFT, answer.drafting_ns)
             self._commit(sequence, opening, sequence.round, outcome)
         elif self._waits_for_draft and sequence.max_speculation > 0:
+            lookahead = min(self.planner.plan.just_in_time_lookahead, self.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
-            self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, self.lookahead, now_ns)
-            self._commits.append(CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, None))
+            self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
+            self._commits.append(
+                CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
+            )
         else:
             self._guess_without_model(sequence, batch)
             self._commit(sequence, opening, sequence.round, outcome)
@@ -277,16 +298,21 @@ class Speculations:
             return False, self.detached_reason
         return False, "the speculator refused the sequence" if opening else "the sequence was not yet opened"
 
-    def flush(self, expected_forward_ns: int) -> None:
-        """Send what has gathered, as one frame. `expected_forward_ns`: when the forward about to start should end."""
+    def flush(self, expected_forward_ns: int, now_ns: int) -> None:
+        """Send what has gathered, as one frame. `expected_forward_ns`: how long the forward about to start should take.
+
+        From that the speculator has what the frames' own way leaves.
+        """
         if self._send is not None and (self._opens or self._commits or self._closes):
             self._step_id += 1
+            for commit in self._commits:
+                self._asked[commit.sequence_id] = Asked(commit.round + 1, now_ns)
             self._send(
                 VerifierFrame(
                     step_id=self._step_id,
                     lookahead=self.lookahead,
                     budget=self.budget,
-                    soft_deadline_ns=expected_forward_ns,
+                    soft_deadline_ns=max(expected_forward_ns - self._link.round_trip_ns, 1),
                     opens=tuple(self._opens),
                     commits=tuple(self._commits),
                     closes=tuple(self._closes),

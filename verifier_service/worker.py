@@ -116,8 +116,9 @@ class VerifierWorker:
         self.loop.post(lambda: self.speculations.attach(send, info.max_lookahead, info.max_budget))
 
     def _on_frame(self, frame: SpeculatorFrame) -> None:
-        self.speculations.receive_entries(frame)
-        self.loop.post(lambda: self.speculations.receive_statuses(frame, time.monotonic_ns()))
+        now_ns = time.monotonic_ns()
+        self.speculations.receive_entries(frame, now_ns)
+        self.loop.post(lambda: self.speculations.receive_statuses(frame, now_ns))
 
     def _on_detached(self, reason: str) -> None:
         self.loop.post(lambda: self.speculations.detach(reason))

@@ -142,7 +142,7 @@ class VerifierSettings(ModelSettings):
     budget: Annotated[
         int,
         Field(ge=0, le=128, description="most outcomes prepared a round (B); the speculator prepares as many as fit"),
-    ] = 16
+    ] = 32
     policy: Annotated[
         str,
         Field(

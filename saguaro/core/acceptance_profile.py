@@ -51,8 +51,12 @@ class AcceptanceProfile:
 
     def expected_tokens(self, lookahead: int) -> float:
         """Tokens that a round with K draft tokens emits on average, the bonus token included."""
-        total, reached = 1.0, 1.0
+        return self.expected_tokens_up_to(lookahead)[-1]
+
+    def expected_tokens_up_to(self, lookahead: int) -> list[float]:
+        """The same for each of 0 .. K draft tokens."""
+        totals, reached = [1.0], 1.0
         for rate in self.rates(lookahead):
             reached *= rate
-            total += reached
-        return total
+            totals.append(totals[-1] + reached)
+        return totals

@@ -9,6 +9,7 @@ the wait where it waits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saguaro.core.acceptance_profile import AcceptanceProfile
@@ -41,6 +42,7 @@ class Plan:
     lookahead: int
     waits_on_miss: bool
     break_even_batch: float
+    just_in_time_lookahead: int = 0  # tokens that such a wait is worth
     predicted_rate: float = 0.0
     plain_rate: float = 0.0
 
@@ -58,7 +60,8 @@ class Planner:
         self._hit_depth = 0.0  # mean length of a hit's speculation
         self._just_in_time_ns = 0.0  # of one speculation, per token and the extend before it
         self._steps = 0
-        self._plan = Plan(min(start_lookahead, max_lookahead), waits_on_miss=True, break_even_batch=math.inf)
+        start = min(start_lookahead, max_lookahead)
+        self._plan = Plan(start, waits_on_miss=True, break_even_batch=math.inf, just_in_time_lookahead=start)
 
     # --- measurements -------------------------------------------------------------------------------------------------
 
@@ -88,8 +91,8 @@ class Planner:
     def next_step(self, batch: int) -> Plan:
         """The plan for a step of `batch` sequences; made anew every few steps."""
         if self._fixed is not None:
-            threshold = self._fixed.break_even_batch
-            self._plan = Plan(self._fixed.lookahead, batch < threshold, threshold)
+            lookahead, threshold = self._fixed.lookahead, self._fixed.break_even_batch
+            self._plan = Plan(lookahead, batch < threshold, threshold, lookahead)
             return self._plan
         self._steps += 1
         if self._plan.lookahead == 0 and self._steps % _PROBE_EVERY < _PROBE_STEPS:
@@ -100,7 +103,7 @@ class Planner:
 
     def _probe(self) -> Plan:
         lookahead = min(_PROBE_LOOKAHEAD, self._max_lookahead)
-        return Plan(lookahead, False, 0.0, self._plan.predicted_rate, self._plan.plain_rate)
+        return Plan(lookahead, False, 0.0, 0, self._plan.predicted_rate, self._plan.plain_rate)
 
     def _best(self, batch: int) -> Plan:
         plans = [self._predict(lookahead, batch) for lookahead in range(self._max_lookahead + 1)]
@@ -119,23 +122,32 @@ class Planner:
         plain_ns = self.forward.expect_ns(batch)
         plain_rate = 1e9 / plain_ns if plain_ns else 0.0
         if lookahead == 0 or not plain_ns:
-            return Plan(lookahead, False, 0.0, plain_rate, plain_rate)
+            return Plan(lookahead, False, 0.0, 0, plain_rate, plain_rate)
         p = self._hit_rate
         hit_lookahead = lookahead
         if self._hit_depth < _WHOLE * self._plan.lookahead:
             hit_lookahead = min(lookahead, max(round(self._hit_depth), 1))
-        tokens_hit = self.drafts.expected_tokens(hit_lookahead)
-        tokens_slow = self.drafts.expected_tokens(lookahead)
-        wait_ns = self._just_in_time_ns * (lookahead + 1)
-        rows_slow = batch * (1 + p * hit_lookahead + (1 - p) * lookahead)
-        verify_ns = self.forward.expect_ns(rows_slow)
+        tokens = self.drafts.expected_tokens_up_to(lookahead)
+        tokens_hit = tokens[hit_lookahead]
+        slow, length, waits_ns, verify_ns = max(
+            self._slow(length, tokens, tokens_hit, batch * (1 + p * hit_lookahead + (1 - p) * length))
+            for length in range(1, lookahead + 1)
+        )
         threshold = math.inf
-        if wait_ns:
-            threshold = fallback_batch_size(p, tokens_slow, tokens_hit, 1.0, wait_ns / verify_ns)
-        slow = (p * tokens_hit + (1 - p) * tokens_slow) / (verify_ns + (1 - p) * wait_ns)
+        if waits_ns:
+            threshold = fallback_batch_size(p, tokens[length], tokens_hit, 1.0, waits_ns / verify_ns)
         fast = (p * tokens_hit + (1 - p)) / self.forward.expect_ns(batch * (1 + p * hit_lookahead))
         waits = batch < threshold
-        return Plan(lookahead, waits, threshold, 1e9 * (slow if waits else fast), plain_rate)
+        return Plan(lookahead, waits, threshold, length, 1e9 * (slow if waits else fast), plain_rate)
+
+    def _slow(
+        self, length: int, tokens: Sequence[float], tokens_hit: float, rows: float
+    ) -> tuple[float, int, float, float]:
+        """Tokens a nanosecond where misses wait for `length` tokens; and `length`, the wait, and the verification."""
+        waits_ns, verify_ns = self._just_in_time_ns * (length + 1), self.forward.expect_ns(rows)
+        p = self._hit_rate
+        rate = (p * tokens_hit + (1 - p) * tokens[length]) / (verify_ns + (1 - p) * waits_ns)
+        return rate, length, waits_ns, verify_ns
 
     def ngrams_pay(self, length: int, batch: int) -> bool:
         """Whether verifying that many guessed tokens for one of `batch` sequences is worth its rows."""

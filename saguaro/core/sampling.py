@@ -24,9 +24,8 @@ HEAD_PROBABILITY = 1e-5
 LEAST_TEMPERATURE = 1e-5
 # Top-p sorts only this many of the likeliest tokens; rows whose mass is spread wider are sorted wholly.
 _SHORT_SORT = 256
-# A maximum is found several times faster than its place, so vocabularies are searched by the maxima of such blocks.
+# A maximum is found several times faster than the largest few, so these are searched by the maxima of such blocks.
 _BLOCK = 64
-_MANY_BLOCKS = 8192  # smaller vocabularies are searched faster at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,12 +273,9 @@ def _padded(token_ids: Tensor, count: int) -> Tensor:  # [rows, count]
 
 def _first_argmax(values: Tensor) -> Tensor:  # [rows] int64
     """argmax over [rows, vocab], the lowest id on a tie."""
-    if values.shape[1] % _BLOCK or values.shape[1] < _MANY_BLOCKS:
-        return values.argmax(-1)
-    blocks = values.reshape(len(values), -1, _BLOCK)
-    block = blocks.amax(-1).argmax(-1)
-    within = blocks[torch.arange(len(values), device=values.device), block].argmax(-1)
-    return block * _BLOCK + within
+    if values.device.type == "cpu":
+        return torch.from_numpy(values.numpy().argmax(-1))  # 3 to 20 times as fast as torch's, and the same
+    return values.argmax(-1)
 
 
 def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:  # [rows, k] and [rows, k] int64

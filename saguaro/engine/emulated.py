@@ -91,6 +91,7 @@ class EmulatedRunner:
         ValueError for a position at or beyond the context limit.
         """
         started_ns = time.monotonic_ns()
+        self._pace.launch()
         logits = self._compute(chunks)
         self._pace.finish(started_ns, sum(len(chunk.token_ids) for chunk in chunks))
         return logits

@@ -12,6 +12,7 @@ from saguaro.emulation.profile import Faults, ForwardTime
 CRASH_EXIT_CODE = 70
 # The system wakes sleepers about this late; the rest of the wait is spent awake, for yielding would be a sleep again.
 _SPIN_NS = 100_000
+_LAUNCH_SECONDS = 0.0002
 
 
 class Pace:
@@ -22,6 +23,11 @@ class Pace:
         self._faults = faults
         self._random = np.random.default_rng(faults.jitter_seed)
         self._num_forwards = 0
+
+    def launch(self) -> None:
+        """As a device does that was given its work, leaves the interpreter to other threads; no part of the pace."""
+        if self._law.base_ms:
+            time.sleep(_LAUNCH_SECONDS)
 
     def finish(self, started_ns: int, num_rows: int) -> None:
         """Returns when the forward of `num_rows` tokens that began at `started_ns` (monotonic clock) is due.

@@ -80,8 +80,10 @@ class ExplicitSpeculation(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class JustInTime(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("lookahead_tokens",)
+    LOOKAHEAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    lookahead_tokens: int
+    def __init__(self, lookahead_tokens: _Optional[int] = ...) -> None: ...
 
 class CloseSequence(_message.Message):
     __slots__ = ("sequence_id", "epoch")

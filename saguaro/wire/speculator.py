@@ -10,6 +10,7 @@ from saguaro.types import (
     AcceptanceMode,
     CloseSequence,
     CommitRound,
+    JustInTime,
     NotSpeculatingReason,
     OpenSequence,
     SequenceStatus,
@@ -73,8 +74,9 @@ def _commit_to_proto(item: CommitRound) -> pb.CommitRound:
         num_accepted=item.outcome.num_accepted,
         bonus_token_id=item.outcome.bonus_token,
     )
-    if item.speculation is None:
+    if isinstance(item.speculation, JustInTime):
         message.just_in_time.SetInParent()
+        message.just_in_time.lookahead_tokens = item.speculation.lookahead
     else:
         message.explicit.SetInParent()
         message.explicit.token_ids.extend(item.speculation)
@@ -82,12 +84,15 @@ def _commit_to_proto(item: CommitRound) -> pb.CommitRound:
 
 
 def _commit_from_proto(item: pb.CommitRound) -> CommitRound:
+    is_just_in_time = item.WhichOneof("next") == "just_in_time"
     return CommitRound(
         sequence_id=item.sequence_id,
         epoch=item.epoch,
         round=item.round,
         outcome=VerificationOutcome(item.num_accepted, item.bonus_token_id),
-        speculation=None if item.WhichOneof("next") == "just_in_time" else tuple(item.explicit.token_ids),
+        speculation=(
+            JustInTime(item.just_in_time.lookahead_tokens) if is_just_in_time else tuple(item.explicit.token_ids)
+        ),
     )
 
 

@@ -172,8 +172,9 @@ class InMemoryTrio:
         self.loop.post(lambda: self._receive(frame))
 
     def _receive(self, frame: SpeculatorFrame) -> None:
-        self.speculations.receive_entries(frame)
-        self.speculations.receive_statuses(frame, self._clock())
+        now_ns = self._clock()
+        self.speculations.receive_entries(frame, now_ns)
+        self.speculations.receive_statuses(frame, now_ns)
 
     def submit(self, request: GenerationRequest) -> tuple[Sequence, Answer]:
         """Queue a request; its events gather in the answer."""
