@@ -24,6 +24,7 @@ from speculator_service.session import Session
 from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
+_LEAST_RANKED = 16  # ranking more costs little, and tells of what rank the bonus token has
 _FREE_WIDTH = 1.1  # branches that lengthen a step by less than this cost nothing worth saving
 
 
@@ -178,7 +179,7 @@ class DraftScheduler:
     def _take_trunks(self, works: list[Work], logits: torch.Tensor, batch: int) -> None:
         ranked: list[list[int]] = []
         if logits.shape[0]:
-            count = min(max(work.stream.budget for work in works) + 1, self._runner.vocab_size)
+            count = min(max(_most_candidates(work) for work in works), self._runner.vocab_size)
             best = ranked_candidates(logits, self._sampling(works), count)
             ranked = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
         for work in works:
@@ -228,6 +229,12 @@ class DraftScheduler:
         if entries or stream.statuses:
             statuses, stream.statuses = tuple(stream.statuses), []
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))
+
+
+def _most_candidates(work: Work) -> int:
+    """As many as an allocation may want at one place, the drafted token included: more where places are few."""
+    budget = work.stream.budget
+    return min(budget, max(_LEAST_RANKED, 2 * budget // max(work.chunk.num_logits, 1))) + 1
 
 
 def _rows_of(logits: Logits, chunks: list[int]) -> torch.Tensor:

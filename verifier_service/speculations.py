@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.link_time import LinkTime
-from saguaro.core.planner import Planner
+from saguaro.core.planner import Planner, RoundKind
 from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
 from saguaro.types import (
     CloseSequence,
@@ -37,6 +37,7 @@ _RETRY_NS = {
     NotSpeculatingReason.OVERLOADED: 1_000_000_000,
     NotSpeculatingReason.DRAINING: 1_000_000_000,
 }  # the other refusals are for the sequence's life
+_KINDS = {TokenProvenance.CACHED_DRAFT: RoundKind.HIT, TokenProvenance.LATE_DRAFT: RoundKind.WAITED}
 
 
 @dataclass(slots=True)
@@ -198,6 +199,7 @@ class Speculations:
         Called with the outcome's tokens appended and `sequence.round` still the round that ended, of `batch` sequences.
         After a miss the sequence may have to wait (`wait_until_ns`); then `poll` decides.
         """
+        kind = _KINDS.get(sequence.drafted_as, RoundKind.PLAIN)
         sequence.verify_next((), TokenProvenance.PLAIN)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
@@ -208,7 +210,7 @@ class Speculations:
         answer = self._lookup(sequence.sequence_id, outcome)
         is_hit = answer.result is LookupResult.HIT
         if self.lookahead > 0:
-            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids))
+            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids), after=kind)
         if is_hit and self.lookahead > 0:
             speculation = answer.token_ids[: self.lookahead]
             sequence.verify_next(speculation, TokenProvenance.CACHED_DRAFT, answer.drafting_ns)

@@ -8,12 +8,13 @@ the wait where it waits.
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saguaro.core.acceptance_profile import AcceptanceProfile
-from saguaro.core.cost_model import fallback_batch_size
+from saguaro.core.cost_model import fallback_batch_size, steady_hit_rate
 from saguaro.core.forward_time import ForwardTime
 
 _STEPS_A_PLAN = 8
@@ -23,7 +24,20 @@ _PROBE_EVERY = 64  # steps of plain decoding between two looks at whether specul
 _PROBE_STEPS = 3
 _PROBE_LOOKAHEAD = 2
 _DECAY = 0.05
+_FORGET = 0.99
 _WHOLE = 0.9  # hits that reach this share of the lookahead are not cut by the draft's speed
+
+
+class RoundKind(enum.Enum):
+    """What a round verified, and so how well its outcome can be foretold."""
+
+    HIT = "a speculation of the cache"
+    WAITED = "one drafted just in time"
+    PLAIN = "nothing, or a guess without a model"
+
+
+# Until measured. After a plain round only the bonus token is to be guessed, so nearly every outcome is prepared.
+_PRIOR_HITS = {RoundKind.HIT: 0.5, RoundKind.WAITED: 0.5, RoundKind.PLAIN: 0.75}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,22 @@ class Plan:
     plain_rate: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Fallback:
+    """One way to go on after a miss; `tokens` a round, `hit_rate` the steady share of hits under it."""
+
+    length: int
+    hit_rate: float
+    tokens: float
+    wait_ns: float
+    verify_ns: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a nanosecond and sequence."""
+        return self.tokens / (self.verify_ns + (1.0 - self.hit_rate) * self.wait_ns)
+
+
 class Planner:
     """Measurements in, plans out. Pure: time comes in as values."""
 
@@ -57,6 +87,7 @@ class Planner:
         self._max_lookahead = max_lookahead
         self._fixed = fixed
         self._hit_rate = 0.5
+        self._hits_after = dict(_PRIOR_HITS)
         self._hit_depth = 0.0  # mean length of a hit's speculation
         self._just_in_time_ns = 0.0  # of one speculation, per token and the extend before it
         self._steps = 0
@@ -65,9 +96,11 @@ class Planner:
 
     # --- measurements -------------------------------------------------------------------------------------------------
 
-    def observe_lookup(self, *, hit: bool, depth: int) -> None:
-        """A lookup: whether it hit, and how long the speculation was."""
-        self._hit_rate += ((1.0 if hit else 0.0) - self._hit_rate) * _DECAY
+    def observe_lookup(self, *, hit: bool, depth: int, after: RoundKind) -> None:
+        """A lookup after a round of that kind: whether it hit, and how long the speculation was."""
+        value = 1.0 if hit else 0.0
+        self._hit_rate += (value - self._hit_rate) * _DECAY
+        self._hits_after[after] += (value - self._hits_after[after]) * _DECAY
         if hit:
             self._hit_depth += (depth - self._hit_depth) * (_DECAY if self._hit_depth else 1.0)
 
@@ -99,6 +132,8 @@ class Planner:
             return self._probe()
         if self._steps % _STEPS_A_PLAN == 0 and batch > 0:
             self._plan = self._best(batch)
+            if not self._plan.waits_on_miss:
+                self._just_in_time_ns *= _FORGET  # nothing measures it now; tried again when it looks cheap enough
         return self._plan
 
     def _probe(self) -> Plan:
@@ -123,31 +158,35 @@ class Planner:
         plain_rate = 1e9 / plain_ns if plain_ns else 0.0
         if lookahead == 0 or not plain_ns:
             return Plan(lookahead, False, 0.0, 0, plain_rate, plain_rate)
-        p = self._hit_rate
         hit_lookahead = lookahead
         if self._hit_depth < _WHOLE * self._plan.lookahead:
             hit_lookahead = min(lookahead, max(round(self._hit_depth), 1))
         tokens = self.drafts.expected_tokens_up_to(lookahead)
-        tokens_hit = tokens[hit_lookahead]
-        slow, length, waits_ns, verify_ns = max(
-            self._slow(length, tokens, tokens_hit, batch * (1 + p * hit_lookahead + (1 - p) * length))
-            for length in range(1, lookahead + 1)
+        slow = max(
+            (self._kind(RoundKind.WAITED, hit_lookahead, length, tokens, batch) for length in range(1, lookahead + 1)),
+            key=lambda kind: kind.rate,
         )
+        fast = self._kind(RoundKind.PLAIN, hit_lookahead, 0, tokens, batch)
         threshold = math.inf
-        if waits_ns:
-            threshold = fallback_batch_size(p, tokens[length], tokens_hit, 1.0, waits_ns / verify_ns)
-        fast = (p * tokens_hit + (1 - p)) / self.forward.expect_ns(batch * (1 + p * hit_lookahead))
+        if slow.wait_ns:
+            threshold = fallback_batch_size(
+                slow.hit_rate, slow.tokens, fast.tokens, fast.tokens, slow.wait_ns / slow.verify_ns
+            )
         waits = batch < threshold
-        return Plan(lookahead, waits, threshold, length, 1e9 * (slow if waits else fast), plain_rate)
+        rate = 1e9 * (slow if waits else fast).rate
+        return Plan(lookahead, waits, threshold, slow.length, rate, plain_rate)
 
-    def _slow(
-        self, length: int, tokens: Sequence[float], tokens_hit: float, rows: float
-    ) -> tuple[float, int, float, float]:
-        """Tokens a nanosecond where misses wait for `length` tokens; and `length`, the wait, and the verification."""
-        waits_ns, verify_ns = self._just_in_time_ns * (length + 1), self.forward.expect_ns(rows)
-        p = self._hit_rate
-        rate = (p * tokens_hit + (1 - p) * tokens[length]) / (verify_ns + (1 - p) * waits_ns)
-        return rate, length, waits_ns, verify_ns
+    def _kind(self, kind: RoundKind, hit_lookahead: int, length: int, tokens: Sequence[float], batch: int) -> _Fallback:
+        """What misses that draft `length` tokens just in time come to, all rounds counted."""
+        p = _steady(self._hits_after[RoundKind.HIT], self._hits_after[kind])
+        wait_ns = self._just_in_time_ns * (length + 1) if length else 0.0
+        return _Fallback(
+            length=length,
+            hit_rate=p,
+            tokens=p * tokens[hit_lookahead] + (1 - p) * tokens[length],
+            wait_ns=wait_ns,
+            verify_ns=self.forward.expect_ns(batch * (1 + p * hit_lookahead + (1 - p) * length)),
+        )
 
     def ngrams_pay(self, length: int, batch: int) -> bool:
         """Whether verifying that many guessed tokens for one of `batch` sequences is worth its rows."""
@@ -156,3 +195,8 @@ class Planner:
         plain_ns, with_guess_ns = self.forward.expect_ns(batch), self.forward.expect_ns(batch + length)
         gain = (batch - 1 + self.ngrams.expected_tokens(length)) / batch
         return gain * plain_ns > with_guess_ns * _HYSTERESIS
+
+
+def _steady(after_hit: float, after_miss: float) -> float:
+    """The fixed point of the hit rate, for measured rates that may both be extreme."""
+    return steady_hit_rate(min(after_hit, 0.999), after_miss)

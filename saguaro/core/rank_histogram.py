@@ -7,38 +7,66 @@ measured ranks replace the power law of `fan_out` as they come in; the law is th
 from __future__ import annotations
 
 import heapq
+import itertools
+import math
 from collections.abc import Sequence
 
 from saguaro.core.acceptance_profile import AcceptanceProfile
 from saguaro.core.fan_out import miss_probability
 
 _DECAY = 0.99
-_PRIOR_TRIALS = 8.0
+_PRIOR_TRIALS = 32.0  # the law is worth as much as so many ranks
+_FIRST_TRIALS = 4.0
+_EXPONENTS = tuple(0.2 * 1.15**step for step in range(22))  # 0.2 to 3.8
 _LARGEST_WEIGHT = 1e100
 _MOST_ROUNDS_AN_ALLOCATION = 8
 
 
 class RankHistogram:
-    """Decayed counts of the bonus token's rank, from 1; ranks beyond `max_rank` count as not guessed."""
+    """Decayed counts of the bonus token's rank, from 1; ranks beyond `max_rank` count as not guessed.
+
+    Where counts are few, the power law of `fan_out` stands in, with the exponent that makes the ranks so far likeliest;
+    `miss_exponent` is where that begins.
+    """
 
     def __init__(self, max_rank: int, miss_exponent: float) -> None:
         self._counts = [0.0] * max_rank
         self._trials = 0.0
         self._weight = 1.0  # of the next count; it grows where the old ones would shrink
-        self._prior = [
-            miss_probability(rank - 1, miss_exponent) - miss_probability(rank, miss_exponent)
-            for rank in range(1, max_rank + 1)
+        self._exponents = sorted({*_EXPONENTS, miss_exponent})
+        # For each exponent: P(rank) for 1 .. max_rank and, last, of any beyond.
+        self._laws = [_rank_law(max_rank, exponent) for exponent in self._exponents]
+        self._log_laws = [[math.log(p) for p in law] for law in self._laws]
+        first = self._laws[self._exponents.index(miss_exponent)]
+        self._log_likelihoods = [
+            _FIRST_TRIALS * sum(p * log_q for p, log_q in zip(first, log_law, strict=True))
+            for log_law in self._log_laws
         ]
 
     def observe(self, rank: int | None) -> None:
         """The bonus token was the candidate of that rank; None when it was not among them."""
+        is_known = rank is not None and rank <= len(self._counts)
         self._trials = self._trials * _DECAY + 1.0
         self._weight /= _DECAY
-        if rank is not None and rank <= len(self._counts):
+        if rank is not None and is_known:
             self._counts[rank - 1] += self._weight
         if self._weight > _LARGEST_WEIGHT:
             self._counts = [count / self._weight for count in self._counts]
             self._weight = 1.0
+        place = rank - 1 if rank is not None and is_known else len(self._counts)
+        self._log_likelihoods = [
+            _DECAY * known + log_law[place]
+            for known, log_law in zip(self._log_likelihoods, self._log_laws, strict=True)
+        ]
+
+    @property
+    def miss_exponent(self) -> float:
+        """r that makes the ranks so far likeliest."""
+        return self._exponents[self._likeliest]
+
+    @property
+    def _likeliest(self) -> int:
+        return max(range(len(self._exponents)), key=self._log_likelihoods.__getitem__)
 
     def gains(self) -> list[float]:
         """P(the bonus token has rank F) for F = 1 .. max_rank, made non-increasing.
@@ -46,10 +74,11 @@ class RankHistogram:
         A later candidate is never prepared without the ones before it, so its gain counts only together with theirs.
         """
         weight = self._trials + _PRIOR_TRIALS
+        law = self._laws[self._likeliest]
         return _non_increasing(
             [
                 (count / self._weight + prior * _PRIOR_TRIALS) / weight
-                for count, prior in zip(self._counts, self._prior, strict=True)
+                for count, prior in zip(self._counts, law, strict=False)
             ]
         )
 
@@ -120,3 +149,9 @@ def _non_increasing(values: Sequence[float]) -> list[float]:
             mean, size = (mean * size + other * other_size) / (size + other_size), size + other_size
         pools.append((mean, size))
     return [mean for mean, size in pools for _ in range(size)]
+
+
+def _rank_law(max_rank: int, exponent: float) -> list[float]:
+    """P(rank) of 1 .. max_rank by the power law, and P(beyond)."""
+    misses = [miss_probability(rank, exponent) for rank in range(max_rank + 1)]
+    return [*(before - after for before, after in itertools.pairwise(misses)), misses[-1]]

@@ -260,14 +260,22 @@ def _best_of_each_row(race: _Race, score: Tensor, num_entered: Tensor, count: in
 def _ranked_by_logits(logits: Tensor, count: int) -> RankedCandidates:
     values, token_ids = _topk(logits, count)
     # Among equal logits topk takes any; the first place belongs to the first argmax, as in `race`.
-    winners = _first_argmax(logits).unsqueeze(1)
-    missing = ~(token_ids == winners).any(-1, keepdim=True)
-    token_ids[:, -1:] = torch.where(missing, winners, token_ids[:, -1:])
-    token_ids = token_ids.gather(1, (token_ids != winners).long().argsort(dim=1, stable=True))
+    winners = _first_argmax(logits)
+    if not torch.equal(token_ids[:, 0], winners):
+        token_ids = _with_first(token_ids, winners.unsqueeze(1))
     return RankedCandidates(_padded(token_ids, count), values.isfinite().sum(-1))
 
 
+def _with_first(token_ids: Tensor, winners: Tensor) -> Tensor:  # [rows, count]
+    """The same ids in their order, but with the winners [rows, 1] first; where one is missing, the last id goes."""
+    missing = ~(token_ids == winners).any(-1, keepdim=True)
+    token_ids[:, -1:] = torch.where(missing, winners, token_ids[:, -1:])
+    return token_ids.gather(1, (token_ids != winners).long().argsort(dim=1, stable=True))
+
+
 def _padded(token_ids: Tensor, count: int) -> Tensor:  # [rows, count]
+    if token_ids.shape[1] == count:
+        return token_ids
     return torch.nn.functional.pad(token_ids, (0, count - token_ids.shape[1]))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 
 
 class EngineThread:

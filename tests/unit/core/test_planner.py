@@ -6,7 +6,7 @@ import pytest
 
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.forward_time import ForwardTime
-from saguaro.core.planner import FixedPolicy, Planner
+from saguaro.core.planner import FixedPolicy, Planner, RoundKind
 
 MS = 1_000_000
 
@@ -36,7 +36,7 @@ def run(
         while accepted < plan.lookahead and source.random() < acceptance:
             accepted += 1
         planner.drafts.observe(accepted, plan.lookahead)
-        planner.observe_lookup(hit=source.random() < hit_rate, depth=plan.lookahead)
+        planner.observe_lookup(hit=source.random() < hit_rate, depth=plan.lookahead, after=RoundKind.HIT)
         planner.observe_just_in_time(plan.lookahead, int(draft_ms * (plan.lookahead + 1) * MS))
     return planner
 
@@ -73,7 +73,7 @@ def test_plain_decoding_looks_again_whether_speculation_pays_by_now() -> None:
         plan = planner.next_step(1)
         if plan.lookahead:
             planner.drafts.observe(plan.lookahead, plan.lookahead)
-            planner.observe_lookup(hit=True, depth=plan.lookahead)
+            planner.observe_lookup(hit=True, depth=plan.lookahead, after=RoundKind.HIT)
     assert planner.plan.lookahead > 2
 
 
