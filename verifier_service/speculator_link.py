@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from saguaro.wire.speculator import (
     speculator_info_from_proto,
     verifier_frame_to_proto,
 )
+from verifier_service.delay_line import DelayLine
 
 log = logging.getLogger(__name__)
 
@@ -135,16 +137,25 @@ class SpeculatorLink:
                 return f"the speculator at {self.address} is away: {error.code().name}"
 
     async def _stream(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> str:
-        outgoing: asyncio.Queue[tuple[float, VerifierFrame]] = asyncio.Queue()
+        with DelayLine(self._loop, self._delay_seconds) as there, DelayLine(self._loop, self._delay_seconds) as back:
+            return await self._exchange(stub, info, there, back)
+
+    async def _exchange(
+        self, stub: SpeculatorServiceStub, info: SpeculatorInfo, there: DelayLine, back: DelayLine
+    ) -> str:
+        outgoing: asyncio.Queue[VerifierFrame] = asyncio.Queue()
         self._reset.clear()
 
-        def enqueue(frame: VerifierFrame) -> None:
-            outgoing.put_nowait((self._loop.time() + self._delay_seconds, frame))
+        def put(frame: VerifierFrame) -> None:
+            outgoing.put_nowait(frame)
             if outgoing.qsize() > _MAX_UNSENT_FRAMES:
                 self._reset.set()
 
+        def enqueue(frame: VerifierFrame) -> None:
+            there.put(lambda: put(frame))
+
         call = stub.Speculate()
-        reader = asyncio.ensure_future(self._read(call))
+        reader = asyncio.ensure_future(self._read(call, back))
         writer = asyncio.ensure_future(self._write(call, outgoing))
         reset = asyncio.ensure_future(self._reset.wait())
         log.info("speculator %s at %s attached", info.model.name, self.address)
@@ -166,22 +177,14 @@ class SpeculatorLink:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process is going down
             self._loop.call_soon_threadsafe(enqueue, frame)
 
-    async def _read(self, call: grpc.aio.StreamStreamCall) -> None:
+    async def _read(self, call: grpc.aio.StreamStreamCall, back: DelayLine) -> None:
         async for message in call:
             frame, malformed = speculator_frame_from_proto(message)
             if malformed:
                 log.warning("%d malformed items from the speculator are dropped", malformed)
             self._heard_from = True
-            if self._delay_seconds:
-                self._loop.call_later(self._delay_seconds, self._events.on_frame, frame)
-            else:
-                self._events.on_frame(frame)
+            back.put(functools.partial(self._events.on_frame, frame))
 
-    async def _write(
-        self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[tuple[float, VerifierFrame]]
-    ) -> None:
+    async def _write(self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[VerifierFrame]) -> None:
         while True:
-            due, frame = await outgoing.get()
-            if self._delay_seconds:
-                await asyncio.sleep(due - self._loop.time())
-            await call.write(verifier_frame_to_proto(frame))
+            await call.write(verifier_frame_to_proto(await outgoing.get()))
