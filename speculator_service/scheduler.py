@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,29 +15,46 @@ from dataclasses import dataclass
 import torch
 
 from saguaro.core.forward_time import ForwardTime
-from saguaro.core.rank_histogram import OutcomeStatistics
+from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.core.sampling import RowSampling, race, ranked_candidates
 from saguaro.engine.block_manager import OutOfBlocks
 from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.types import NotSpeculatingReason, SamplingParams, SpeculationEntries, SpeculatorFrame, VerifierFrame
-from speculator_service.session import Session
+from speculator_service.branches import Branches
+from speculator_service.session import FanOut, Session
 from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
 _LEAST_RANKED = 16  # ranking more costs little, and tells of what rank the bonus token has
-_FREE_WIDTH = 1.1  # branches that lengthen a step by less than this cost nothing worth saving
+_MOST_KEPT_BYTES = 256 << 20  # logits of a whole tree that may be kept for who inherits them
+_BUDGET_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One session's part of a forward. `is_tree`: a step of its branches; otherwise trunk."""
+    """One chunk of a forward, of one session: a step of `branches`, or trunk where that is None."""
 
     stream: Stream
     session: Session
     chunk: Chunk
-    is_tree: bool
+    branches: Branches | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Rows of one session that are to be ranked, and the positions that they predict."""
+
+    stream: Stream
+    session: Session
+    positions: list[int]
+
+    @property
+    def num_candidates(self) -> int:
+        """As many as an allocation may want at one place, the drafted token included: more where places are few."""
+        budget = self.stream.budget
+        return min(budget, max(_LEAST_RANKED, 2 * budget // max(len(self.positions), 1))) + 1
 
 
 class DraftScheduler:
@@ -53,7 +72,7 @@ class DraftScheduler:
     ) -> None:
         self._runner = runner
         self._limits = limits
-        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit)
+        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv)
         self._new_statistics = lambda: OutcomeStatistics(
             max_lookahead=limits.max_lookahead,
             max_rank=min(limits.max_budget, _MAX_RANK),
@@ -67,7 +86,7 @@ class DraftScheduler:
         self._forward_time = ForwardTime()
         # Rows at temperature 0 need no parameters, whatever their number.
         self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
-        self._step_ns = 0  # of the last step of trees alone
+        self._num_rows = 0  # of the last step of trees
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
@@ -131,7 +150,25 @@ class DraftScheduler:
             stream.reap(oldest_ns)
 
     def _next_batch(self) -> list[Work]:
-        """Sequences that a forward brings further. Where a verifier waits just in time, only those rows run."""
+        """What brings sequences further. Where a verifier waits just in time, only those rows run."""
+        due = self._due()
+        self._rank_inherited(due)
+        works = []
+        for stream, session in [item for item in due if item[1].just_in_time] or due:
+            try:
+                parts = session.next_parts(self._limits.prefill_chunk_tokens)
+            except OutOfBlocks:
+                stream.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
+            else:
+                works += [Work(stream, session, part.chunk, part.branches) for part in parts]
+        return works
+
+    def _step_ns(self) -> int:
+        """What the next step of trees should take."""
+        return int(self._forward_time.expect_ns(self._num_rows))
+
+    def _due(self) -> list[tuple[Stream, Session]]:
+        """Sessions with work that do not await their outcome."""
         now_ns = self._clock_ns()
         due = []
         self.rests_until_ns = None
@@ -139,79 +176,97 @@ class DraftScheduler:
             for session in stream.sessions.values():
                 if not session.has_work:
                     continue
-                held_until_ns = session.held_until_ns(now_ns, self._step_ns)
+                held_until_ns = session.held_until_ns(now_ns, self._step_ns())
                 if held_until_ns <= now_ns:
                     due.append((stream, session))
                 elif self.rests_until_ns is None or held_until_ns < self.rests_until_ns:
                     self.rests_until_ns = held_until_ns
-        works = []
-        for stream, session in [item for item in due if item[1].just_in_time] or due:
-            is_tree = session.in_tree
-            try:
-                chunk = session.next_chunk(self._limits.prefill_chunk_tokens)
-            except OutOfBlocks:
-                stream.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
-            else:
-                works.append(Work(stream, session, chunk, is_tree))
-        return works
+        return due
+
+    def _rank_inherited(self, due: list[tuple[Stream, Session]]) -> None:
+        """Outcomes that were foretold: the logits of their branches say already what may come next."""
+        heirs = [item for item in due if item[1].can_guess]
+        if not heirs:
+            return
+        now_ns = self._clock_ns()
+        asks = [_Ask(stream, session, session.inherited_positions()) for stream, session in heirs]
+        rows = [session.inherited for _, session in heirs if session.inherited is not None]
+        for ask, ranked in zip(asks, self._ranked(asks, rows), strict=True):
+            ask.session.taken_ns = ask.session.taken_ns or now_ns
+            ask.session.take_inherited(ranked, self._fan_out(ask.stream, ask.session, len(due)))
 
     def _forward(self, works: list[Work]) -> None:
         started_ns = self._clock_ns()
         for work in works:
             work.session.taken_ns = work.session.taken_ns or started_ns
         logits = self._runner.forward([work.chunk for work in works])
-        trees = [index for index, work in enumerate(works) if work.is_tree]
-        trunks = [index for index, work in enumerate(works) if not work.is_tree]
+        trees = [index for index, work in enumerate(works) if work.branches is not None]
+        trunks = [index for index, work in enumerate(works) if work.branches is None]
         if trees:
             self._take_trees([works[index] for index in trees], _rows_of(logits, trees))
-            if not trunks:
-                self._step_ns = self._clock_ns() - started_ns
-                self._forward_time.observe(len(logits.rows), self._step_ns)
+            if all(len(works[index].chunk.token_ids) == 1 for index in trunks):
+                self._num_rows = len(logits.rows)
+                self._forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
         if trunks:
-            self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks), len(works))
+            self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks))
 
     def _take_trees(self, works: list[Work], logits: torch.Tensor) -> None:
-        tokens = race(logits, self._sampling(works)).tolist()
-        for work in works:
-            work.session.take_tree(tokens[: work.chunk.num_logits])
-            del tokens[: work.chunk.num_logits]
-
-    def _take_trunks(self, works: list[Work], logits: torch.Tensor, batch: int) -> None:
-        ranked: list[list[int]] = []
-        if logits.shape[0]:
-            count = min(max(_most_candidates(work) for work in works), self._runner.vocab_size)
-            best = ranked_candidates(logits, self._sampling(works), count)
-            ranked = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
-        for work in works:
-            budget = self._budget_in_time(work.stream, work.session, batch)
-            statistics = work.stream.statistics_for(work.session)
-            work.session.take_trunk(
-                work.chunk,
-                ranked[: work.chunk.num_logits],
-                lambda length, s=statistics, b=budget: s.fan_out(length, b),  # type: ignore[misc]
-            )
-            del ranked[: work.chunk.num_logits]
-
-    def _budget_in_time(self, stream: Stream, session: Session, batch: int) -> int:
-        """Most outcomes, up to the stream's wish, whose branches are whole when the verification ends.
-
-        Never so few that fewer would not be faster: width that costs nothing is taken.
-        """
-        left_ns = session.deadline_ns - self._clock_ns()
-        narrow_ns = self._forward_time.expect_ns(batch)
-        budget = stream.budget
-        while budget > 1:
-            step_ns = self._forward_time.expect_ns(batch * budget)
-            if step_ns <= narrow_ns * _FREE_WIDTH or step_ns * session.lookahead <= left_ns:
-                break
-            budget -= max(budget // 8, 1)
-        return budget
-
-    def _sampling(self, works: list[Work]) -> RowSampling:
-        if all(work.session.sampling.temperature == 0.0 for work in works):
-            return self._greedy
         params = [work.session.sampling for work in works for _ in range(work.chunk.num_logits)]
         positions = [position for work in works for position in work.session.row_positions(work.chunk)]
+        tokens = race(logits, self._sampling(params, positions)).tolist()
+        kept = logits.clone() if logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES else None
+        start = 0
+        for work in works:
+            assert work.branches is not None
+            end = start + work.chunk.num_logits
+            work.branches.take(tokens[start:end], None if kept is None else kept[start:end])
+            start = end
+
+    def _take_trunks(self, works: list[Work], logits: torch.Tensor) -> None:
+        asks = [_Ask(work.stream, work.session, work.session.row_positions(work.chunk)) for work in works]
+        for work, ranked in zip(works, self._ranked(asks, [logits]), strict=True):
+            work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
+
+    def _ranked(self, asks: list[_Ask], logits: list[torch.Tensor]) -> list[list[list[int]]]:
+        """Candidates of all rows, best first, for each who asks; `logits`, each [rows, vocab], are theirs in order."""
+        positions = [position for ask in asks for position in ask.positions]
+        if not positions:
+            return [[] for _ in asks]
+        count = min(max(ask.num_candidates for ask in asks), self._runner.vocab_size)
+        params = [ask.session.sampling for ask in asks for _ in ask.positions]
+        best = ranked_candidates(
+            logits[0] if len(logits) == 1 else torch.cat(logits), self._sampling(params, positions), count
+        )
+        rows = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
+        ends = itertools.accumulate(len(ask.positions) for ask in asks)
+        return [rows[end - len(ask.positions) : end] for end, ask in zip(ends, asks, strict=True)]
+
+    def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
+        return lambda length: self._best_allocation(stream, session, length, batch).fan_out
+
+    def _best_allocation(self, stream: Stream, session: Session, length: int, batch: int) -> Allocation:
+        """As many outcomes, up to the stream's wish, as promise most tokens from a hit.
+
+        More outcomes hit more often; where the device is slower for them, fewer tokens follow each until the
+        verification ends.
+        """
+        statistics = stream.statistics_for(session)
+        left_ns = max(session.deadline_ns - self._clock_ns(), 0)
+        tokens = statistics.acceptance.expected_tokens_up_to(session.lookahead)
+
+        def promise(budget: int) -> float:
+            step_ns = self._forward_time.expect_ns(batch * budget)
+            depth = int(min(left_ns / step_ns, session.lookahead)) if step_ns else session.lookahead
+            return statistics.allocation(length, budget).hit_rate * tokens[depth]
+
+        budget = max((math.ceil(stream.budget * share) for share in _BUDGET_SHARES), key=promise)
+        if budget < stream.budget:
+            self._forward_time.doubt(batch * stream.budget)
+        return statistics.allocation(length, budget)
+
+    def _sampling(self, params: list[SamplingParams], positions: list[int]) -> RowSampling:
+        if all(row.temperature == 0.0 for row in params):
+            return self._greedy
         return RowSampling.build(params, positions, self._runner.device)
 
     def refuse_all(self) -> None:
@@ -223,18 +278,12 @@ class DraftScheduler:
         now_ns = self._clock_ns()
         entries: list[SpeculationEntries] = []
         for session in stream.sessions.values():
-            item = session.entries_to_send(now_ns, self._step_ns)
+            item = session.entries_to_send(now_ns, self._step_ns())
             if item is not None:
                 entries.append(item)
         if entries or stream.statuses:
             statuses, stream.statuses = tuple(stream.statuses), []
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))
-
-
-def _most_candidates(work: Work) -> int:
-    """As many as an allocation may want at one place, the drafted token included: more where places are few."""
-    budget = work.stream.budget
-    return min(budget, max(_LEAST_RANKED, 2 * budget // max(work.chunk.num_logits, 1))) + 1
 
 
 def _rows_of(logits: Logits, chunks: list[int]) -> torch.Tensor:

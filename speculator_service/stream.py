@@ -22,7 +22,7 @@ from saguaro.types import (
     SpeculatorFrame,
     VerifierFrame,
 )
-from speculator_service.session import Session, StaleCommit, UnknownRound
+from speculator_service.session import CopyKV, Session, StaleCommit, UnknownRound
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class Draft:
     blocks: BlockManager
     vocab_size: int
     context_limit: int
+    copy_kv: CopyKV
 
 
 class Stream:
@@ -106,6 +107,7 @@ class Stream:
                 BlockTable(self._draft.blocks),
                 lookahead=lookahead,
                 context_limit=self._draft.context_limit,
+                copy_kv=self._draft.copy_kv,
                 now_ns=arrived_ns,
             )
             session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns

@@ -13,7 +13,10 @@ one, each to the k that gains most, is exactly optimal over whole numbers, and t
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
+
+from saguaro.types import VerificationOutcome
 
 
 @functools.lru_cache(maxsize=1024)
@@ -56,4 +59,29 @@ def candidates_for(ranked: Sequence[int], drafted: int | None, count: int) -> tu
 
     `drafted` is None after the last draft token, where nothing was rejected. Fewer where `ranked` is too short.
     """
-    return tuple(token_id for token_id in ranked if token_id != drafted)[:count]
+    return tuple(itertools.islice((token_id for token_id in ranked if token_id != drafted), count))
+
+
+def likely_outcomes(
+    ranked: Sequence[Sequence[int]],  # for k = 0 ..: candidates of the bonus token after exactly k accepted, best first
+    speculation: Sequence[int],
+    fan_out: Sequence[int],
+    start: int = 0,
+) -> tuple[VerificationOutcome, ...]:
+    """The outcomes worth a branch, of every k from `start` on whose candidates are known."""
+    return tuple(
+        VerificationOutcome(k, bonus)
+        for k in range(start, len(ranked))
+        for bonus in candidates_for(ranked[k], speculation[k] if k < len(speculation) else None, fan_out[k])
+    )
+
+
+def rank_of_bonus(
+    outcome: VerificationOutcome, ranked: Sequence[Sequence[int]], speculation: Sequence[int]
+) -> int | None:
+    """Rank, from 1, that the bonus token had among the candidates of its place; None if it was not among them."""
+    k = outcome.num_accepted
+    if k >= len(ranked):
+        return None
+    candidates = candidates_for(ranked[k], speculation[k] if k < len(speculation) else None, len(ranked[k]))
+    return candidates.index(outcome.bonus_token) + 1 if outcome.bonus_token in candidates else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 
 _DECAY = 0.15
+_STALL = 2.0
+_FORGET = 0.99
 
 
 class ForwardTime:
@@ -19,13 +21,19 @@ class ForwardTime:
         self._ns: list[float] = []
 
     def observe(self, num_rows: int, took_ns: int) -> None:
-        """A forward of `num_rows` took that long."""
+        """A forward of `num_rows` took that long; one that stalled counts as twice the usual time."""
         place = bisect_left(self._rows, num_rows)
         if place < len(self._rows) and self._rows[place] == num_rows:
-            self._ns[place] += (took_ns - self._ns[place]) * _DECAY
+            self._ns[place] += (min(took_ns, _STALL * self._ns[place]) - self._ns[place]) * _DECAY
         else:
             self._rows.insert(place, num_rows)
             self._ns.insert(place, float(took_ns))
+
+    def doubt(self, num_rows: float) -> None:
+        """A forward of `num_rows` was judged too slow to be tried: trust that a little less, so that it is one day."""
+        if self._rows:
+            place = min(bisect_left(self._rows, num_rows), len(self._rows) - 1)
+            self._ns[place] *= _FORGET
 
     def expect_ns(self, num_rows: float) -> float:
         """Expected time of a forward of `num_rows`."""

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from saguaro.core.acceptance_profile import AcceptanceProfile
 from saguaro.core.fan_out import miss_probability
@@ -83,6 +84,14 @@ class RankHistogram:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Outcomes to prepare for each number of accepted tokens, and the share of rounds that one of them should meet."""
+
+    fan_out: tuple[int, ...]
+    hit_rate: float
+
+
 class OutcomeStatistics:
     """What one draft's guesses were worth: acceptance by place and ranks, for one kind of round.
 
@@ -93,7 +102,7 @@ class OutcomeStatistics:
         self.acceptance = AcceptanceProfile(max_lookahead, acceptance_prior)
         self.ranks_after_rejection = RankHistogram(max_rank, miss_exponent)
         self.ranks_after_all = RankHistogram(max_rank, miss_exponent)
-        self._allocations: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._allocations: dict[tuple[int, int], Allocation] = {}
         self._num_rounds = self._renew_at = 0
 
     def observe(self, num_accepted: int, num_draft: int, rank: int | None) -> None:
@@ -105,15 +114,15 @@ class OutcomeStatistics:
             self._allocations.clear()
             self._renew_at = self._num_rounds + min(1 + self._num_rounds // 4, _MOST_ROUNDS_AN_ALLOCATION)
 
-    def fan_out(self, lookahead: int, budget: int) -> tuple[int, ...]:
+    def allocation(self, lookahead: int, budget: int) -> Allocation:
         """F_0 .. F_K that sum to at most `budget`: each unit goes to the outcome with the largest gain."""
         key = (lookahead, budget)
         if key not in self._allocations:
-            self._allocations[key] = allocate(
-                self.acceptance.outcome_probabilities(lookahead),
-                [self.ranks_after_rejection.gains()] * lookahead + [self.ranks_after_all.gains()],
-                budget,
-            )
+            probabilities = self.acceptance.outcome_probabilities(lookahead)
+            gains = [self.ranks_after_rejection.gains()] * lookahead + [self.ranks_after_all.gains()]
+            fan_out = allocate(probabilities, gains, budget)
+            hit_rate = sum(p * sum(row[:count]) for p, row, count in zip(probabilities, gains, fan_out, strict=True))
+            self._allocations[key] = Allocation(fan_out, hit_rate)
         return self._allocations[key]
 
 

@@ -96,6 +96,10 @@ class EmulatedRunner:
         self._pace.finish(started_ns, sum(len(chunk.token_ids) for chunk in chunks))
         return logits
 
+    def copy_kv(self, sources: SlotIds, targets: SlotIds) -> None:
+        """See `runner.Runner`."""
+        self._memory.copy(sources, targets)
+
     def warm_up(self) -> None:
         """A few tokens, prefill and decode, in no time and uncounted."""
         num_tokens = min(_WARM_UP_TOKENS, self.context_limit, self.block_manager.num_blocks)

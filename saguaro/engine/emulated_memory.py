@@ -75,6 +75,10 @@ class PrefixMemory:
                 return hashes
         raise ValueError("rows of a forward see each other in a circle")
 
+    def copy(self, sources: SlotIds, targets: SlotIds) -> None:
+        """Hashes of slots to as many others; all are read before any is written."""
+        self._hashes[targets] = self._hashes[sources]
+
     def _runs(self, chunks: Sequence[Chunk]) -> tuple[SlotIds, npt.NDArray[np.int64]]:
         """Of each run: the slot that its first token follows, and its number of tokens."""
         parents: list[int] = []

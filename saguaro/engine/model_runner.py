@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from saguaro.engine import paged_attention
-from saguaro.engine.block_manager import BlockManager, BlockTable
+from saguaro.engine.block_manager import BlockManager, BlockTable, SlotIds
 from saguaro.engine.int8_linear import Int8Linear
 from saguaro.engine.paged_attention import AttentionPlan, KVPool
 from saguaro.engine.ragged_batch import Chunk, RaggedBatch
@@ -106,6 +106,11 @@ class ModelRunner:
             saguaro_plan=AttentionPlan.build(batch, self.kv_pool, self._num_query_heads),
         )
         return Logits(output.logits[0].float(), batch.row_offsets)
+
+    @torch.inference_mode()
+    def copy_kv(self, sources: SlotIds, targets: SlotIds) -> None:
+        """See `runner.Runner`."""
+        self.kv_pool.copy(sources, targets)
 
     @torch.inference_mode()
     def warm_up(self) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from saguaro.engine.block_manager import SlotIds
 from saguaro.engine.ragged_batch import AttentionGroup, RaggedBatch
 from saguaro.errors import ConfigurationError
 
@@ -55,6 +56,12 @@ class KVPool:
             target[:, 0], target[:, 1] = keys, values
         else:
             self.layers[layer].index_copy_(0, slots, torch.stack((keys, values), dim=1))
+
+    def copy(self, sources: SlotIds, targets: SlotIds) -> None:
+        """Copies `sources` [n] to `targets` [n] in every layer; all are read before any is written."""
+        source, target = (torch.tensor(slots, device=self.layers[0].device) for slots in (sources, targets))
+        for layer in self.layers:
+            layer.index_copy_(0, target, layer.index_select(0, source))
 
     def view(self, layer: int, slots: slice) -> tuple[Tensor, Tensor]:
         """Keys and values of consecutive slots, each [1, num_kv_heads, L, head_dim], without a copy."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from saguaro.engine.block_manager import BlockManager
+from saguaro.engine.block_manager import BlockManager, SlotIds
 from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 
@@ -33,6 +33,9 @@ class Runner(Protocol):
 
     def forward(self, chunks: Sequence[Chunk]) -> Logits:
         """Runs all chunks in one pass, keeps their KV, and returns the logits that they want, until the next pass."""
+
+    def copy_kv(self, sources: SlotIds, targets: SlotIds) -> None:
+        """Copies the KV of slots to as many others; all are read before any is written."""
 
     def warm_up(self) -> None:
         """Pays for what is lazily set up."""

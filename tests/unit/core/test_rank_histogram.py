@@ -20,7 +20,7 @@ def statistics(acceptance_prior: float = 0.5, miss_exponent: float = 0.5) -> Out
 @pytest.mark.parametrize("lookahead", [0, 1, 4, 6])
 @pytest.mark.parametrize("budget", [1, 8, 24])
 def test_without_data_the_fan_out_is_the_geometric_law(lookahead: int, budget: int) -> None:
-    assert statistics(0.7, 0.8).fan_out(lookahead, budget) == geometric_fan_out(lookahead, budget, 0.7, 0.8)
+    assert statistics(0.7, 0.8).allocation(lookahead, budget).fan_out == geometric_fan_out(lookahead, budget, 0.7, 0.8)
 
 
 @given(
@@ -52,9 +52,9 @@ def test_measured_ranks_replace_a_wrong_prior() -> None:
         weights = [0.1 / 6] * 6 + [0.9]
         return sum(p * (0.95 * (count >= 1) + 0.05 * (count >= 5)) for p, count in zip(weights, fan_out, strict=True))
 
-    prior = statistics(acceptance_prior=0.3, miss_exponent=0.2).fan_out(6, 8)
+    prior = statistics(acceptance_prior=0.3, miss_exponent=0.2).allocation(6, 8).fan_out
     assert true_hit_rate(prior) < 0.1
-    assert true_hit_rate(learnt.fan_out(6, 8)) > 0.9
+    assert true_hit_rate(learnt.allocation(6, 8).fan_out) > 0.9
 
 
 def test_a_token_that_was_not_among_the_candidates_lowers_all_gains() -> None:

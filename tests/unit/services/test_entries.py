@@ -15,6 +15,7 @@ from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
     CommitRound,
     GenerationRequest,
+    JustInTime,
     SamplingParams,
     SpeculationEntries,
     SpeculatorFrame,
@@ -45,7 +46,7 @@ class Replay:
         following = (commit.sequence_id, commit.epoch, commit.round + 1)
         accepted = self.speculations[here][: commit.outcome.num_accepted]
         self.prefixes[following] = [*self.prefixes[here], *accepted, commit.outcome.bonus_token]
-        self.speculations[following] = list(commit.speculation or ())
+        self.speculations[following] = [] if isinstance(commit.speculation, JustInTime) else list(commit.speculation)
 
     def prefix_of_outcome(self, entries: SpeculationEntries, index: int) -> list[int]:
         here = (entries.sequence_id, entries.epoch, entries.round)

@@ -150,10 +150,10 @@ def test_entries_of_another_epoch_round_or_vocabulary_change_nothing(tiny: TinyM
         SpeculationEntries(sequence.sequence_id, 1, 0, wrong, complete=True),
         SpeculationEntries(sequence.sequence_id + 1, 1, 1, wrong, complete=True),
     ):
-        trio.speculations.receive_entries(SpeculatorFrame((entries,)))
+        trio.speculations.receive_entries(SpeculatorFrame((entries,)), now_ns=0)
     assert trio.speculations.num_stale == 3
     alien = (SpeculationPiece(VerificationOutcome(0, plain[1]), 0, (10**6,)),)
-    trio.speculations.receive_entries(SpeculatorFrame((SpeculationEntries(1, 1, 1, alien, True),)))
+    trio.speculations.receive_entries(SpeculatorFrame((SpeculationEntries(1, 1, 1, alien, True),)), now_ns=0)
     assert trio.speculations.num_malformed == 1
     trio.run(answer)
     assert answer.tokens == plain
