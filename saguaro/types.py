@@ -55,6 +55,23 @@ class NotSpeculatingReason(enum.IntEnum):
     MALFORMED = 5
 
 
+class ConstraintKind(enum.IntEnum):
+    """In which language a constraint is written; values are the field numbers in the contract's SamplingParams."""
+
+    JSON_SCHEMA = 20
+    JSON_OBJECT = 21
+    REGEX = 22
+    GRAMMAR = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What the whole output must match. `text` is the schema, expression or grammar; empty for JSON_OBJECT."""
+
+    kind: ConstraintKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen. Temperature 0 is greedy; top_k 0 and top_p 1 keep every token."""
@@ -64,6 +81,7 @@ class SamplingParams:
     top_k: int = 0
     seed: int = 0
     choice: int = 0
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 
 from saguaro.errors import InvalidRequest, ModelNotFound
-from saguaro.types import ModelIdentity, SamplingParams
+from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
 
 MAX_TEMPERATURE = 100.0
+# Compiling takes time, and stack, that grow with the text, some of it quadratically; these keep it below a second.
+MAX_CONSTRAINT_BYTES = {
+    ConstraintKind.JSON_SCHEMA: 65536,
+    ConstraintKind.JSON_OBJECT: 0,
+    ConstraintKind.REGEX: 8192,
+    ConstraintKind.GRAMMAR: 16384,
+}
 _UINT32_END = 1 << 32
 _UINT64_END = 1 << 64
 
@@ -28,6 +36,35 @@ def validate_sampling(sampling: SamplingParams) -> None:
         raise InvalidRequest("sampling.seed", f"seed is {sampling.seed}; it must be from 0 to 2**64 - 1")
     if not 0 <= sampling.choice < _UINT32_END:
         raise InvalidRequest("sampling.choice", f"choice is {sampling.choice}; it must be from 0 to 2**32 - 1")
+    if sampling.constraint is not None:
+        validate_constraint(sampling.constraint)
+
+
+def constraint_field(constraint: Constraint) -> str:
+    """The request's field that holds it, as errors name it: "sampling.regex"."""
+    return f"sampling.{constraint.kind.name.lower()}"
+
+
+def validate_constraint(constraint: Constraint) -> None:
+    """Raise InvalidRequest for a text that is empty, too long, or no JSON where it must be.
+
+    Whether the text means something, compiling finds out.
+    """
+    field, limit = constraint_field(constraint), MAX_CONSTRAINT_BYTES[constraint.kind]
+    size = len(constraint.text.encode())
+    if size > limit:
+        raise InvalidRequest(field, f"{field} has {size} bytes; at most {limit} can be served")
+    if limit and not constraint.text.strip():
+        raise InvalidRequest(field, f"{field} is empty; leave the field out for unconstrained output")
+    if constraint.kind is ConstraintKind.JSON_SCHEMA:
+        try:
+            schema = json.loads(constraint.text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(field, f"{field} is not JSON: {error}") from error
+        if not isinstance(schema, dict | bool):
+            raise InvalidRequest(
+                field, f"{field} is a JSON {type(schema).__name__}; a schema is an object, true or false"
+            )
 
 
 def validate_max_tokens(max_tokens: int | None) -> None:

@@ -51,19 +51,31 @@ LOOKUP_RESULT_MISS: LookupResult
 LOOKUP_RESULT_LATE: LookupResult
 LOOKUP_RESULT_NOT_SPECULATED: LookupResult
 
+class JsonObjectConstraint(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class SamplingParams(_message.Message):
-    __slots__ = ("temperature", "top_p", "top_k", "seed", "choice")
+    __slots__ = ("temperature", "top_p", "top_k", "seed", "choice", "json_schema", "json_object", "regex", "grammar")
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
+    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    JSON_OBJECT_FIELD_NUMBER: _ClassVar[int]
+    REGEX_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     temperature: float
     top_p: float
     top_k: int
     seed: int
     choice: int
-    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ...) -> None: ...
+    json_schema: str
+    json_object: JsonObjectConstraint
+    regex: str
+    grammar: str
+    def __init__(self, temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., json_schema: _Optional[str] = ..., json_object: _Optional[_Union[JsonObjectConstraint, _Mapping]] = ..., regex: _Optional[str] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class ModelIdentity(_message.Message):
     __slots__ = ("name", "tokenizer_fingerprint", "usable_vocabulary_tokens", "context_limit_tokens", "dtype")

@@ -8,6 +8,8 @@ from typing import TypeVar, cast
 
 from saguaro.errors import Incompatible
 from saguaro.types import (
+    Constraint,
+    ConstraintKind,
     LookupResult,
     ModelIdentity,
     RoundReport,
@@ -36,7 +38,34 @@ def sampling_to_proto(sampling: SamplingParams, *, with_seed: bool = True) -> co
     )
     if with_seed:
         message.seed = sampling.seed
+    if sampling.constraint is not None:
+        _put_constraint(message, sampling.constraint)
     return message
+
+
+def _put_constraint(message: common_pb2.SamplingParams, constraint: Constraint) -> None:
+    match constraint.kind:
+        case ConstraintKind.JSON_SCHEMA:
+            message.json_schema = constraint.text
+        case ConstraintKind.JSON_OBJECT:
+            message.json_object.SetInParent()
+        case ConstraintKind.REGEX:
+            message.regex = constraint.text
+        case ConstraintKind.GRAMMAR:
+            message.grammar = constraint.text
+
+
+def _constraint_from_proto(message: common_pb2.SamplingParams) -> Constraint | None:
+    match message.WhichOneof("constraint"):
+        case "json_schema":
+            return Constraint(ConstraintKind.JSON_SCHEMA, message.json_schema)
+        case "json_object":
+            return Constraint(ConstraintKind.JSON_OBJECT)
+        case "regex":
+            return Constraint(ConstraintKind.REGEX, message.regex)
+        case "grammar":
+            return Constraint(ConstraintKind.GRAMMAR, message.grammar)
+    return None
 
 
 def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingParams, bool]:
@@ -47,6 +76,7 @@ def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingPar
         top_k=message.top_k,
         seed=message.seed,
         choice=message.choice,
+        constraint=_constraint_from_proto(message),
     )
     return sampling, message.HasField("seed")
 

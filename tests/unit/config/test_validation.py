@@ -8,7 +8,7 @@ import pytest
 
 from saguaro import model_paths
 from saguaro.errors import InvalidRequest
-from saguaro.types import SamplingParams
+from saguaro.types import Constraint, ConstraintKind, SamplingParams
 from saguaro.validation import validate_sampling
 
 
@@ -34,6 +34,23 @@ def test_a_parameter_out_of_bounds_is_refused_by_its_name_and_value(field: str, 
 )
 def test_parameters_at_their_bounds_are_taken(sampling: SamplingParams) -> None:
     validate_sampling(sampling)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (Constraint(ConstraintKind.REGEX, "a" * 8193), "^sampling.regex has 8193 bytes; at most 8192"),
+        (Constraint(ConstraintKind.GRAMMAR, ""), "^sampling.grammar is empty"),
+        (Constraint(ConstraintKind.JSON_SCHEMA, "3"), "^sampling.json_schema is a JSON int"),
+        (Constraint(ConstraintKind.JSON_SCHEMA, "{,}"), "^sampling.json_schema is not JSON"),
+    ],
+)
+def test_a_constraint_that_no_service_need_compile_to_refuse_is_refused_at_the_door(
+    constraint: Constraint, message: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        validate_sampling(SamplingParams(constraint=constraint))
+    assert caught.value.field == message.split()[0].removeprefix("^")
 
 
 def test_specs_resolve_to_folders_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from saguaro.engine.demo_models import demo_target
+from saguaro.engine.grammar import ConstraintCompiler, Vocabulary
 from saguaro.engine.model_runner import ModelRunner
 from tests.tiny_models import write_tiny_model
+from tests.unit.engine.grammar_walks import Walker
 from tests.unit.engine.paged import Reference, make_runner
 
 SHAPES = {
@@ -42,3 +45,19 @@ def reference(llama: Path) -> Reference:
 @pytest.fixture
 def runner(llama: Path) -> ModelRunner:
     return make_runner(llama)
+
+
+@pytest.fixture(scope="session")
+def demo_folder() -> Path:
+    return demo_target(lambda label, fraction: None)
+
+
+@pytest.fixture(scope="session")
+def compiler(demo_folder: Path) -> ConstraintCompiler:
+    """For the demo target's tokenizer, whose model ends an answer with <|im_end|>; 0 makes a second such id."""
+    return ConstraintCompiler(Vocabulary.from_folder(demo_folder, num_tokens=49152, eos_token_ids=(2, 0)))
+
+
+@pytest.fixture(scope="session")
+def walker(demo_folder: Path) -> Walker:
+    return Walker(demo_folder)

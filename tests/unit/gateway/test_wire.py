@@ -20,6 +20,8 @@ from saguaro.answers import (
 )
 from saguaro.errors import Incompatible, InvalidRequest
 from saguaro.types import (
+    Constraint,
+    ConstraintKind,
     FinishReason,
     LookupResult,
     ModelIdentity,
@@ -90,6 +92,15 @@ def test_sampling_says_whether_the_seed_was_given() -> None:
     assert common.sampling_from_proto(common.sampling_to_proto(sampling)) == (sampling, True)
     without = common.sampling_from_proto(common.sampling_to_proto(sampling, with_seed=False))
     assert without == (SamplingParams(0.5, 0.25, 7, 0, 3), False)
+
+
+@pytest.mark.parametrize("kind", ConstraintKind)
+def test_a_constraint_travels_with_the_sampling_in_the_field_of_its_kind(kind: ConstraintKind) -> None:
+    text = "" if kind is ConstraintKind.JSON_OBJECT else "é"
+    sampling = SamplingParams(constraint=Constraint(kind, text))
+    wire = common.sampling_to_proto(sampling)
+    assert [field.number for field, _ in wire.ListFields() if field.number >= 20] == [kind.value]
+    assert common.sampling_from_proto(common_pb2.SamplingParams.FromString(wire.SerializeToString()))[0] == sampling
 
 
 def test_reports_identities_and_models_survive_the_wire() -> None:

@@ -1,0 +1,127 @@
+"""From a constraint's text to the state of a sequence that has written nothing yet, compiled once per constraint."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher, LLParserLimits
+from llguidance.gbnf_to_lark import any_to_lark
+
+from saguaro.engine.grammar.state import ConstraintState
+from saguaro.engine.grammar.vocabulary import Vocabulary
+from saguaro.errors import InvalidRequest
+from saguaro.types import Constraint, ConstraintKind
+from saguaro.validation import constraint_field, validate_constraint
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+# The library's own limits, a third to a half of its defaults: with those, expressions of 8 kB compile for 20 seconds.
+_LIMITS = LLParserLimits(initial_lexer_fuel=300_000, step_lexer_fuel=100_000, verbose_errors=False)
+# It goes down one stack frame and more a nested $ref or rule, and the frames of the deepest texts that
+# `validate_constraint` lets pass need over 8 MiB, the usual stack. Only what is touched takes memory.
+_STACK_BYTES = 512 * 1024 * 1024
+# Weak models fall into endless white space between JSON tokens, where any amount of it is legal.
+_JSON_WHITE_SPACE = r"[ \t\r\n]{1,32}"
+_ANY_OBJECT = '{"type": "object"}'
+_KEPT_TO_THE_LETTER: JsonCompileOptions = {
+    "whitespace_pattern": _JSON_WHITE_SPACE,
+    "lenient": False,
+    "coerce_one_of": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """The library's words on a text that it cannot compile."""
+
+    message: str
+
+
+class ConstraintCompiler:
+    """Compiles constraints for one vocabulary and keeps the last `cache_size` of them. Threads may share one."""
+
+    def __init__(self, vocabulary: Vocabulary, *, cache_size: int = 64, max_threads: int = 2) -> None:
+        self._vocabulary = vocabulary
+        self._cache_size = cache_size
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="compile-constraint")
+        self._compiled: OrderedDict[Constraint, Future[LLMatcher | _Refused]] = OrderedDict()
+
+    def compile(self, constraint: Constraint) -> ConstraintState:
+        """The state before the first token of the output.
+
+        A millisecond for usual schemas, up to a second for the largest: not for the engine thread. Threads that ask for
+        the same constraint at once wait for one compilation. Raises InvalidRequest with the library's message for a
+        text that is malformed, too large, or says what cannot be kept.
+        """
+        validate_constraint(constraint)
+        compiled = self._compilation(constraint).result()
+        if isinstance(compiled, _Refused):
+            field = constraint_field(constraint)
+            raise InvalidRequest(field, f"{field} cannot be served: {compiled.message}")
+        return ConstraintState(compiled.deep_copy(), self._vocabulary)
+
+    def _compilation(self, constraint: Constraint) -> Future[LLMatcher | _Refused]:
+        """Done, under way, or begun now."""
+        with self._lock:
+            if constraint not in self._compiled:
+                with _deep_stacks():
+                    self._compiled[constraint] = self._threads.submit(_compiled, constraint, self._vocabulary)
+            self._compiled.move_to_end(constraint)
+            if len(self._compiled) > self._cache_size:
+                self._compiled.popitem(last=False)
+            return self._compiled[constraint]
+
+
+def _compiled(constraint: Constraint, vocabulary: Vocabulary) -> LLMatcher | _Refused:
+    try:
+        grammar = _to_grammar(constraint)
+    except Exception as error:  # noqa: BLE001 - the converter raises whatever its parser runs into
+        return _Refused(_shortened(str(error)))
+    matcher = LLMatcher(vocabulary.tokenizer, grammar, log_level=0, limits=_LIMITS)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # copies begin with the first states of the lexer, and its limits show now
+    return _Refused(_shortened(matcher.get_error())) if matcher.is_error() else matcher
+
+
+def _shortened(message: str) -> str:
+    """Messages quote lines of the text, whole, and carets below them."""
+    lines = message.strip().splitlines()
+    return "\n".join(line if len(line) <= 160 else f"{line[:90]} ... {line[-60:]}" for line in lines)
+
+
+def _to_grammar(constraint: Constraint) -> str:
+    """In the library's own form. Raises what its converters raise."""
+    match constraint.kind:
+        case ConstraintKind.JSON_SCHEMA:
+            is_object = constraint.text.lstrip().startswith("{")
+            # The library takes options with objects only; a boolean schema means the same wrapped.
+            schema = constraint.text if is_object else f'{{"allOf": [{constraint.text}]}}'
+            return LLMatcher.grammar_from_json_schema(schema, overrides=_KEPT_TO_THE_LETTER)
+        case ConstraintKind.JSON_OBJECT:
+            return LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_KEPT_TO_THE_LETTER)
+        case ConstraintKind.REGEX:
+            return LLMatcher.grammar_from_regex(constraint.text)
+        case ConstraintKind.GRAMMAR:
+            return LLMatcher.grammar_from_lark(any_to_lark(constraint.text))
+
+
+_stack_size_lock = threading.Lock()
+
+
+@contextmanager
+def _deep_stacks() -> Iterator[None]:
+    """Threads that start meanwhile have deep stacks, those of others too: the size is the whole process's."""
+    with _stack_size_lock:
+        usual = threading.stack_size(_STACK_BYTES)
+        try:
+            yield
+        finally:
+            threading.stack_size(usual)
