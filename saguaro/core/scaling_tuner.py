@@ -27,7 +27,7 @@ _FEWEST_TO_WIN = 6  # gains of one contest
 _FEWEST_TO_LOSE = 2
 _MOST_GAINS = 24  # then the challenger has lost
 _FIRST_PAUSE = 32  # windows until a loser is tried again
-_LONGEST_PAUSE = 256
+_LONGEST_PAUSE = 512
 
 
 class ScalingTuner:

@@ -1,7 +1,7 @@
 """C is tuned to the most tokens per second of a simulated pair, and stays where nothing better is.
 
-The simulated pair is noisy, by a generator with fixed seeds. Of 30 other seeds tried when written all 30 ended with the
-best C, in both responses; tuning cost 0.5 % of the best speed on average and 1.2 % at most.
+The simulated pair is noisy, by a generator with fixed seeds. Of 30 seeds tried when written all had the best C after
+20,000 steps, in both responses; from then on tuning cost 0.5 % of the best speed on average and 1.2 % at most.
 """
 
 from __future__ import annotations
