@@ -17,6 +17,7 @@ class AcceptanceMode(enum.IntEnum):
     """How draft tokens are accepted; every mode is lossless."""
 
     COUPLED = 1
+    REJECTION = 2
 
 
 class FinishReason(enum.IntEnum):
@@ -157,12 +158,27 @@ class VerifierFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseDistribution:
+    """The distribution that one draft token was drawn from: M distinct tokens and their probabilities, as they travel.
+
+    Packed, because a round has thousands of pairs and few are ever looked at; `saguaro.core.proposal` judges those.
+    """
+
+    token_ids: bytes  # [M] uint32, little-endian
+    probs: bytes  # [M] float16, little-endian
+
+
+@dataclass(frozen=True, slots=True)
 class SpeculationPiece:
-    """Consecutive tokens, from `offset`, of the speculation prepared for one outcome."""
+    """Consecutive tokens, from `offset`, of the speculation prepared for one outcome.
+
+    In rejection mode each token comes with the distribution that it was drawn from; in coupled mode there are none.
+    """
 
     outcome: VerificationOutcome
     offset: int
     token_ids: TokenIds
+    distributions: tuple[SparseDistribution, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ class NoiseDomain(enum.IntEnum):
     HEAD = 0
     TAIL_BUCKET = 1
     TAIL = 2
+    DRAFT = 3
+    ACCEPTANCE = 4
+    RESIDUAL = 5
+    BONUS = 6
 
 
 def philox_4x32(

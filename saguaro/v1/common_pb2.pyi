@@ -11,6 +11,7 @@ class AcceptanceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACCEPTANCE_MODE_UNSPECIFIED: _ClassVar[AcceptanceMode]
     ACCEPTANCE_MODE_COUPLED: _ClassVar[AcceptanceMode]
+    ACCEPTANCE_MODE_REJECTION: _ClassVar[AcceptanceMode]
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +37,7 @@ class LookupResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LOOKUP_RESULT_NOT_SPECULATED: _ClassVar[LookupResult]
 ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode
 ACCEPTANCE_MODE_COUPLED: AcceptanceMode
+ACCEPTANCE_MODE_REJECTION: AcceptanceMode
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_LENGTH: FinishReason

@@ -23,6 +23,7 @@ from saguaro.types import (
 )
 from saguaro.v1 import speculator_pb2 as pb
 from saguaro.wire.common import identity_from_proto, identity_to_proto, sampling_from_proto, sampling_to_proto
+from saguaro.wire.distributions import pairs_in, split_distributions
 
 
 def verifier_frame_to_proto(frame: VerifierFrame) -> pb.SpeculateRequest:
@@ -129,6 +130,7 @@ def speculator_frame_from_proto(message: pb.SpeculateResponse) -> tuple[Speculat
 
 
 def _entries_to_proto(item: SpeculationEntries) -> pb.SpeculationEntries:
+    laws = [law for piece in item.pieces for law in piece.distributions]
     return pb.SpeculationEntries(
         sequence_id=item.sequence_id,
         epoch=item.epoch,
@@ -140,6 +142,9 @@ def _entries_to_proto(item: SpeculationEntries) -> pb.SpeculationEntries:
         token_ids=[token for piece in item.pieces for token in piece.token_ids],
         complete=item.complete,
         drafting_ns=item.drafting_ns,
+        num_pairs=[pairs_in(law) for law in laws],
+        pair_token_ids=b"".join(law.token_ids for law in laws),
+        pair_probs=b"".join(law.probs for law in laws),
     )
 
 
@@ -148,6 +153,10 @@ def _entries_from_proto(item: pb.SpeculationEntries) -> SpeculationEntries:
         raise InvalidRequest("entries", "the packed arrays of the entries differ in length")
     if sum(item.length) != len(item.token_ids):
         raise InvalidRequest("entries", f"lengths add up to {sum(item.length)}, tokens are {len(item.token_ids)}")
+    if item.num_pairs and len(item.num_pairs) != len(item.token_ids):
+        raise InvalidRequest(
+            "num_pairs", f"{len(item.num_pairs)} distributions for {len(item.token_ids)} draft tokens; give one each"
+        )
     return SpeculationEntries(
         sequence_id=item.sequence_id,
         epoch=item.epoch,
@@ -160,12 +169,16 @@ def _entries_from_proto(item: pb.SpeculationEntries) -> SpeculationEntries:
 
 def _pieces(item: pb.SpeculationEntries) -> Iterable[SpeculationPiece]:
     tokens = tuple(item.token_ids)
+    distributions = split_distributions(item.num_pairs, item.pair_token_ids, item.pair_probs)
     start = 0
     for num_accepted, bonus, offset, length in zip(
         item.num_accepted, item.bonus_token_id, item.offset, item.length, strict=True
     ):
-        yield SpeculationPiece(VerificationOutcome(num_accepted, bonus), offset, tokens[start : start + length])
-        start += length
+        end = start + length
+        yield SpeculationPiece(
+            VerificationOutcome(num_accepted, bonus), offset, tokens[start:end], distributions[start:end]
+        )
+        start = end
 
 
 def speculator_info_to_proto(info: SpeculatorInfo) -> pb.GetSpeculatorInfoResponse:
