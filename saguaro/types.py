@@ -183,7 +183,10 @@ class SpeculationPiece:
 
 @dataclass(frozen=True, slots=True)
 class SpeculationEntries:
-    """Pieces for the outcomes of one round of one sequence; `complete` when no more will come for the round."""
+    """Pieces for the outcomes of one round of one sequence; `complete` when no more will come for the round.
+
+    `drafting_ns`: from taking up the round to sending this. `queued_ns`: from the last commit to taking it up.
+    """
 
     sequence_id: int
     epoch: int
@@ -191,6 +194,7 @@ class SpeculationEntries:
     pieces: tuple[SpeculationPiece, ...]
     complete: bool
     drafting_ns: int = 0
+    queued_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,14 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One verification as its sequence lived it. `wait_ns`: from the previous commit to the start of this forward."""
+    """One verification as its sequence lived it. `wait_ns`: from the previous commit to the start of this forward.
+
+    `started_ns`, of the forward, and `drafting_started_ns`, of the drafting of what it verified, count from the time
+    when the request came to the verifier. The latter is an instant of another process, so it is an estimate
+    (`verifier_service.traffic` says how it is made), None where nothing was drafted. `sent_bytes` and `received_bytes`
+    are those of this sequence in the frames between verifier and speculator since the round before, the commit that
+    began this round among them; what belongs to no sequence is shared out evenly, gRPC's own framing is left out.
+    """
 
     round: int
     num_draft_tokens: int
@@ -254,6 +265,10 @@ class RoundReport:
     verify_ns: int
     accept_ns: int
     drafting_ns: int
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    started_ns: int = 0
+    drafting_started_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,9 @@ class Session:
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
             self.deadline_ns = now_ns + self.time_allowed_ns  # the verification begins when this arrives
-            return self._timed(entries.round, entries.pieces, True, now_ns)
+            timed = self._timed(entries.round, entries.pieces, True, now_ns)
+            self.taken_ns = now_ns  # the guesses of its outcome are the next round's work
+            return timed
         if all(tree.num_sent == tree.depth for tree in self._trees):
             return None
         complete = self._all_guessed and all(tree.finished for tree in self._trees)
@@ -297,8 +299,12 @@ class Session:
     def _timed(
         self, round: int, pieces: tuple[SpeculationPiece, ...], complete: bool, now_ns: int
     ) -> SpeculationEntries:
-        drafting_ns = now_ns - (self.taken_ns if self.taken_ns is not None else now_ns)
-        return SpeculationEntries(self.sequence_id, self.epoch, round, pieces, complete, drafting_ns)
+        taken_ns = self.taken_ns if self.taken_ns is not None else now_ns
+        return SpeculationEntries(
+            *(self.sequence_id, self.epoch, round, pieces, complete),
+            drafting_ns=now_ns - taken_ns,
+            queued_ns=taken_ns - self.touched_ns,
+        )
 
 
 def _common_length(one: Sequence[int], other: Sequence[int]) -> int:

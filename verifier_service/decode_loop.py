@@ -28,6 +28,7 @@ from saguaro.types import (
 from verifier_service.scheduler import Row, Scheduler
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
+from verifier_service.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class DecodeLoop:
     ) -> None:
         self.speculations = speculations
         self.planner = speculations.planner
+        self.traffic = Traffic(clock_ns)
         self.scheduler = Scheduler(
             runner.block_manager,
             max_running=max_running,
@@ -77,7 +79,7 @@ class DecodeLoop:
         """Take a new sequence. Raises Unavailable when too many wait already."""
         if self.num_waiting >= self._max_waiting:
             raise Unavailable(f"{self.num_waiting} requests wait already; the limit is {self._max_waiting}")
-        sequence.ready_since_ns = self._clock_ns()
+        sequence.submitted_ns = sequence.ready_since_ns = self._clock_ns()
         self._num_submitted += 1
         self.post(lambda: self._add(sequence))
 
@@ -131,6 +133,8 @@ class DecodeLoop:
             self._inbox.popleft()()
 
     def _add(self, sequence: Sequence) -> None:
+        if sequence.request.include_rounds:
+            self.traffic.begin(sequence.sequence_id)
         self.scheduler.add(sequence)
         self._num_seen += 1
 
@@ -161,6 +165,7 @@ class DecodeLoop:
             batch = len(self.scheduler.running)
             lookup = self.speculations.next_speculation(sequence, outcome, batch, self._clock_ns())
         ended_ns = self._clock_ns()
+        passed = self.traffic.take(sequence.sequence_id, sequence.round)
         sequence.end_round(
             RoundReport(
                 round=sequence.round,
@@ -171,6 +176,10 @@ class DecodeLoop:
                 verify_ns=forward_ns,
                 accept_ns=ended_ns - started_ns - forward_ns,
                 drafting_ns=drafting_ns,
+                sent_bytes=passed.sent_bytes,
+                received_bytes=passed.received_bytes,
+                started_ns=started_ns - sequence.submitted_ns,
+                drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
             )
         )
         sequence.ready_since_ns = ended_ns
@@ -191,6 +200,7 @@ class DecodeLoop:
     def _remove(self, sequence: Sequence) -> None:
         self.speculations.close(sequence)
         self.scheduler.remove(sequence)
+        self.traffic.end(sequence.sequence_id)
 
     def _idle_seconds(self) -> float | None:
         """Until the first wait for a speculation ends; None when only a message can bring work."""
@@ -206,3 +216,8 @@ class DecodeLoop:
             fault = SequenceFault(f"request {sequence.request.request_id} failed inside the verifier")
             self._outbox.append((sequence.sink, fault))
         self._hand_out()
+
+
+def _since(origin_ns: int, instant_ns: int | None) -> int | None:
+    """Never negative: an instant of another process is an estimate."""
+    return None if instant_ns is None else max(instant_ns - origin_ns, 0)

@@ -56,7 +56,7 @@ class Sequence:
         self.drafting_ns = 0
         # While it waits for a just-in-time speculation: until when.
         self.wait_until_ns: int | None = None
-        self.ready_since_ns = 0
+        self.submitted_ns = self.ready_since_ns = 0
         self.ngrams = NgramIndex()
         self._eos_token_ids = frozenset() if request.ignore_eos else eos_token_ids
         most = length_limit - self.num_prompt

@@ -34,6 +34,7 @@ from saguaro.wire.speculator import (
     verifier_frame_to_proto,
 )
 from verifier_service.delay_line import DelayLine
+from verifier_service.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class SpeculatorLink:
         address: str,
         target: ModelIdentity,
         events: LinkEvents,
+        traffic: Traffic,
         *,
         reconnect_seconds: float,
         delay_seconds: float = 0.0,
@@ -88,6 +90,7 @@ class SpeculatorLink:
         self.address = address
         self._target = target
         self._events = events
+        self._traffic = traffic
         self._reconnect_seconds = reconnect_seconds
         self._delay_seconds = delay_seconds
         self._loop = asyncio.get_running_loop()
@@ -179,6 +182,7 @@ class SpeculatorLink:
 
     async def _read(self, call: grpc.aio.StreamStreamCall, back: DelayLine) -> None:
         async for message in call:
+            self._traffic.received(message)
             frame, malformed = speculator_frame_from_proto(message)
             if malformed:
                 log.warning("%d malformed items from the speculator are dropped", malformed)
@@ -187,4 +191,6 @@ class SpeculatorLink:
 
     async def _write(self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[VerifierFrame]) -> None:
         while True:
-            await call.write(verifier_frame_to_proto(await outgoing.get()))
+            message = verifier_frame_to_proto(await outgoing.get())
+            self._traffic.sent(message)
+            await call.write(message)

@@ -83,6 +83,7 @@ class VerifierWorker:
                 settings.speculator,
                 self.identity,
                 LinkEvents(self._on_attached, self._on_frame, self._on_detached),
+                self.loop.traffic,
                 reconnect_seconds=settings.reconnect_seconds,
                 delay_seconds=settings.link_delay_ms / 1e3,
             )

@@ -94,7 +94,7 @@ class ModelIdentity(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tokenizer_fingerprint: _Optional[str] = ..., usable_vocabulary_tokens: _Optional[int] = ..., context_limit_tokens: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class RoundReport(_message.Message):
-    __slots__ = ("round", "num_draft_tokens", "num_accepted_tokens", "lookup", "wait_ns", "verify_ns", "accept_ns", "drafting_ns")
+    __slots__ = ("round", "num_draft_tokens", "num_accepted_tokens", "lookup", "wait_ns", "verify_ns", "accept_ns", "drafting_ns", "sent_bytes", "received_bytes", "started_ns", "drafting_started_ns")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,10 @@ class RoundReport(_message.Message):
     VERIFY_NS_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_NS_FIELD_NUMBER: _ClassVar[int]
     DRAFTING_NS_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STARTED_NS_FIELD_NUMBER: _ClassVar[int]
+    DRAFTING_STARTED_NS_FIELD_NUMBER: _ClassVar[int]
     round: int
     num_draft_tokens: int
     num_accepted_tokens: int
@@ -111,7 +115,11 @@ class RoundReport(_message.Message):
     verify_ns: int
     accept_ns: int
     drafting_ns: int
-    def __init__(self, round: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., lookup: _Optional[_Union[LookupResult, str]] = ..., wait_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., accept_ns: _Optional[int] = ..., drafting_ns: _Optional[int] = ...) -> None: ...
+    sent_bytes: int
+    received_bytes: int
+    started_ns: int
+    drafting_started_ns: int
+    def __init__(self, round: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., num_accepted_tokens: _Optional[int] = ..., lookup: _Optional[_Union[LookupResult, str]] = ..., wait_ns: _Optional[int] = ..., verify_ns: _Optional[int] = ..., accept_ns: _Optional[int] = ..., drafting_ns: _Optional[int] = ..., sent_bytes: _Optional[int] = ..., received_bytes: _Optional[int] = ..., started_ns: _Optional[int] = ..., drafting_started_ns: _Optional[int] = ...) -> None: ...
 
 class SpeculationReport(_message.Message):
     __slots__ = ("speculating", "reason", "num_rounds", "num_draft_tokens", "num_accepted_tokens", "cache_hits", "cache_misses", "cache_late", "rounds")

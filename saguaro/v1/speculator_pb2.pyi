@@ -104,7 +104,7 @@ class SpeculateResponse(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[SpeculationEntries, _Mapping]]] = ..., statuses: _Optional[_Iterable[_Union[SequenceStatus, _Mapping]]] = ..., free_kv_blocks: _Optional[int] = ...) -> None: ...
 
 class SpeculationEntries(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "round", "num_accepted", "bonus_token_id", "offset", "length", "token_ids", "complete", "drafting_ns", "num_pairs", "pair_token_ids", "pair_probs")
+    __slots__ = ("sequence_id", "epoch", "round", "num_accepted", "bonus_token_id", "offset", "length", "token_ids", "complete", "drafting_ns", "num_pairs", "pair_token_ids", "pair_probs", "queued_ns")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,7 @@ class SpeculationEntries(_message.Message):
     NUM_PAIRS_FIELD_NUMBER: _ClassVar[int]
     PAIR_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PAIR_PROBS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_NS_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     round: int
@@ -131,7 +132,8 @@ class SpeculationEntries(_message.Message):
     num_pairs: _containers.RepeatedScalarFieldContainer[int]
     pair_token_ids: bytes
     pair_probs: bytes
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., num_accepted: _Optional[_Iterable[int]] = ..., bonus_token_id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., complete: _Optional[bool] = ..., drafting_ns: _Optional[int] = ..., num_pairs: _Optional[_Iterable[int]] = ..., pair_token_ids: _Optional[bytes] = ..., pair_probs: _Optional[bytes] = ...) -> None: ...
+    queued_ns: int
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., num_accepted: _Optional[_Iterable[int]] = ..., bonus_token_id: _Optional[_Iterable[int]] = ..., offset: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., complete: _Optional[bool] = ..., drafting_ns: _Optional[int] = ..., num_pairs: _Optional[_Iterable[int]] = ..., pair_token_ids: _Optional[bytes] = ..., pair_probs: _Optional[bytes] = ..., queued_ns: _Optional[int] = ...) -> None: ...
 
 class SequenceStatus(_message.Message):
     __slots__ = ("sequence_id", "epoch", "reason")

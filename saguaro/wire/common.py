@@ -124,6 +124,10 @@ def round_report_to_proto(report: RoundReport) -> common_pb2.RoundReport:
         verify_ns=report.verify_ns,
         accept_ns=report.accept_ns,
         drafting_ns=report.drafting_ns,
+        sent_bytes=report.sent_bytes,
+        received_bytes=report.received_bytes,
+        started_ns=report.started_ns,
+        drafting_started_ns=report.drafting_started_ns,
     )
 
 
@@ -138,6 +142,10 @@ def round_report_from_proto(message: common_pb2.RoundReport) -> RoundReport:
         verify_ns=message.verify_ns,
         accept_ns=message.accept_ns,
         drafting_ns=message.drafting_ns,
+        sent_bytes=message.sent_bytes,
+        received_bytes=message.received_bytes,
+        started_ns=message.started_ns,
+        drafting_started_ns=message.drafting_started_ns if message.HasField("drafting_started_ns") else None,
     )
 
 

@@ -145,6 +145,7 @@ def _entries_to_proto(item: SpeculationEntries) -> pb.SpeculationEntries:
         num_pairs=[pairs_in(law) for law in laws],
         pair_token_ids=b"".join(law.token_ids for law in laws),
         pair_probs=b"".join(law.probs for law in laws),
+        queued_ns=item.queued_ns,
     )
 
 
@@ -164,6 +165,7 @@ def _entries_from_proto(item: pb.SpeculationEntries) -> SpeculationEntries:
         pieces=tuple(_pieces(item)),
         complete=item.complete,
         drafting_ns=item.drafting_ns,
+        queued_ns=item.queued_ns,
     )
 
 

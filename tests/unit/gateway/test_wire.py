@@ -33,7 +33,7 @@ from saguaro.types import (
 from saguaro.v1 import common_pb2, gateway_pb2, speculator_pb2
 from saguaro.wire import common, gateway
 
-ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40)
+ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
 IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
 
