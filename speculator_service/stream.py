@@ -138,8 +138,8 @@ class Stream:
             self._check_room(session)
 
     def _learn(self, session: Session, commit: CommitRound) -> None:
-        """The round that ended tells how good its guesses were, if it got as far as guessing."""
-        if commit.round == session.round and session.has_ranked(commit.outcome):
+        """The round that ended tells how good its guesses were, if any were wanted and it got as far."""
+        if self.budget and commit.round == session.round and session.has_ranked(commit.outcome):
             self.statistics_for(session).observe(
                 commit.outcome.num_accepted, len(session.speculation), session.rank_of_bonus(commit.outcome)
             )

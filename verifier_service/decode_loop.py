@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from saguaro.core.acceptance import accept
+from saguaro.core.planner import Planner
 from saguaro.core.sampling import RowSampling, race
 from saguaro.engine.runner import Runner
 from saguaro.errors import SequenceFault, Unavailable
@@ -52,7 +53,6 @@ class DecodeLoop:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.speculations = speculations
-        self.planner = speculations.planner
         self.traffic = Traffic(clock_ns)
         self.scheduler = Scheduler(
             runner.block_manager,
@@ -72,6 +72,11 @@ class DecodeLoop:
         self._inbox: deque[Callable[[], None]] = deque()
         # One writer each: the submitting thread and the engine thread.
         self._num_submitted = self._num_seen = 0
+
+    @property
+    def planner(self) -> Planner:
+        """That of the policy in force."""
+        return self.speculations.planner
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 

@@ -74,6 +74,11 @@ class VerifierService(VerifierServiceServicer):
         """Who the verifier is and whether it is speculated."""
         return verifier_info_to_proto(self._worker.info)
 
+    async def SetPolicy(self, request: pb.SetPolicyRequest, context: grpc.aio.ServicerContext) -> pb.SetPolicyResponse:
+        """Change how far the verifier speculates."""
+        await self._worker.set_policy(request.policy)
+        return pb.SetPolicyResponse()
+
     async def GetLoad(self, request: pb.GetLoadRequest, context: grpc.aio.ServicerContext) -> pb.GetLoadResponse:
         """How busy the verifier is."""
         scheduler = self._worker.loop.scheduler

@@ -81,7 +81,7 @@ class Speculations:
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
         self.planner = planner
-        self.budget = self._wanted_budget = max_budget
+        self.budget = self._wanted_budget = self._served_budget = max_budget
         self.detached_reason: str | None = "no speculator is attached yet"
         self.num_malformed = 0
         self._vocab_size = vocab_size
@@ -111,12 +111,18 @@ class Speculations:
         """Pieces that came for a round, epoch or sequence that was over."""
         return self._cache.num_stale
 
+    def follow(self, planner: Planner, budget: int) -> None:
+        """Plan by this planner from now on, with at most `budget` outcomes a round."""
+        self.planner, self._wanted_budget = planner, budget
+        self.budget = min(budget, self._served_budget)
+
     # --- the speculator comes and goes --------------------------------------------------------------------------------
 
     def attach(self, send: Callable[[VerifierFrame], None], max_lookahead: int, max_budget: int) -> None:
         """A speculator passed the handshake; sequences are opened there when they next commit."""
         self.detach("")
         self._max_lookahead = min(self._wanted_lookahead, max_lookahead)
+        self._served_budget = max_budget
         self.budget = min(self._wanted_budget, max_budget)
         self._send = send
         self.detached_reason = None
@@ -270,9 +276,7 @@ class Speculations:
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        self._commits.append(
-            CommitRound(sequence.sequence_id, opening.epoch, round, outcome, tuple(sequence.speculation))
-        )
+        self._commits.append(CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation))
         self._expect(sequence.sequence_id, opening.epoch, round + 1)
 
     def _expect(self, sequence_id: int, epoch: int, round: int) -> None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from saguaro.config import VerifierSettings
-from saguaro.core.planner import FixedPolicy, Planner
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.start import start_model
@@ -23,19 +22,10 @@ from saguaro.types import (
 )
 from verifier_service.calibration import calibrate
 from verifier_service.decode_loop import DecodeLoop
+from verifier_service.policy import Policies, parse_policy
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
-
-_START_LOOKAHEAD = 4  # until measurements say better
-
-
-def parse_policy(text: str) -> FixedPolicy | None:
-    """ "fixed:K,B,b*" as a policy, "auto" as None; the settings have checked the form."""
-    if text == "auto":
-        return None
-    lookahead, budget, threshold = text.removeprefix("fixed:").split(",")
-    return FixedPolicy(int(lookahead), int(budget), float(threshold))
 
 
 class VerifierWorker:
@@ -55,11 +45,15 @@ class VerifierWorker:
         self._runner = model.runner
         just_in_time_ms = settings.just_in_time_ms
         fixed = parse_policy(settings.policy)
-        max_lookahead = settings.lookahead if fixed is None else fixed.lookahead
-        self.speculations = Speculations(
-            planner=Planner(max_lookahead=max_lookahead, start_lookahead=_START_LOOKAHEAD, fixed=fixed),
-            max_lookahead=max_lookahead,
+        self._policies = Policies(
+            max_lookahead=settings.lookahead if fixed is None else fixed.lookahead,
             max_budget=settings.budget if fixed is None else fixed.budget,
+        )
+        planner, budget = self._policies.planner(settings.policy)
+        self.speculations = Speculations(
+            planner=planner,
+            max_lookahead=self._policies.max_lookahead,
+            max_budget=budget,
             vocab_size=self._runner.vocab_size,
             just_in_time_ns=None if just_in_time_ms is None else int(just_in_time_ms * 1e6),
             on_stall=self._reset_link,
@@ -74,11 +68,11 @@ class VerifierWorker:
             wake=lambda: self._thread.wake(),
         )
         self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
-        await asyncio.to_thread(calibrate, self._runner, self.speculations.planner.forward)
+        await asyncio.to_thread(calibrate, self._runner, self._policies.forward)
         self._eos_token_ids = frozenset(model.eos_token_ids)
         self.identity = self._identity_of(model.identity)
         self._thread.start()
-        if settings.speculator and max_lookahead:
+        if settings.speculator and self._policies.max_lookahead:
             self._link = SpeculatorLink(
                 settings.speculator,
                 self.identity,
@@ -147,6 +141,18 @@ class VerifierWorker:
         )
         self.loop.submit(sequence)
         return lambda: self.loop.abort(sequence)
+
+    async def set_policy(self, text: str) -> None:
+        """Follow the policy from the next step on; returns when it is in force. Raises InvalidRequest."""
+        planner, budget = self._policies.planner(text)
+        in_force = asyncio.Event()
+
+        def follow() -> None:
+            self.speculations.follow(planner, budget)
+            self._event_loop.call_soon_threadsafe(in_force.set)
+
+        self.loop.post(follow)
+        await in_force.wait()
 
     @property
     def blocks(self) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Linear = Literal["auto", "stock", "packed", "int8"]
+POLICY_PATTERN = r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$"
 
 
 class ServiceSettings(BaseSettings):
@@ -146,7 +147,7 @@ class VerifierSettings(ModelSettings):
     policy: Annotated[
         str,
         Field(
-            pattern=r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$",
+            pattern=POLICY_PATTERN,
             description="auto: lookahead and waiting by measured gain; fixed:K,B,b*: always K and B, waiting below b*",
         ),
     ] = "auto"

@@ -80,8 +80,16 @@ class _Fallback:
 class Planner:
     """Measurements in, plans out. Pure: time comes in as values."""
 
-    def __init__(self, *, max_lookahead: int, start_lookahead: int, fixed: FixedPolicy | None = None) -> None:
-        self.forward = ForwardTime()
+    def __init__(
+        self,
+        *,
+        max_lookahead: int,
+        start_lookahead: int,
+        fixed: FixedPolicy | None = None,
+        forward: ForwardTime | None = None,
+    ) -> None:
+        """`forward`: what is known of this target's times already."""
+        self.forward = forward or ForwardTime()
         self.drafts = AcceptanceProfile(max(max_lookahead, 1))
         self.ngrams = AcceptanceProfile(max(max_lookahead, 1), prior=0.3)
         self._max_lookahead = max_lookahead

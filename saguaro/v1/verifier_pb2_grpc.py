@@ -55,6 +55,11 @@ class VerifierServiceStub:
                 request_serializer=saguaro_dot_v1_dot_verifier__pb2.GetLoadRequest.SerializeToString,
                 response_deserializer=saguaro_dot_v1_dot_verifier__pb2.GetLoadResponse.FromString,
                 _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/saguaro.v1.VerifierService/SetPolicy',
+                request_serializer=saguaro_dot_v1_dot_verifier__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_verifier__pb2.SetPolicyResponse.FromString,
+                _registered_method=True)
 
 
 class VerifierServiceServicer:
@@ -89,6 +94,13 @@ class VerifierServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPolicy(self, request, context):
+        """Changes how far it speculates, from its next step on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VerifierServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_VerifierServiceServicer_to_server(servicer, server):
                     servicer.GetLoad,
                     request_deserializer=saguaro_dot_v1_dot_verifier__pb2.GetLoadRequest.FromString,
                     response_serializer=saguaro_dot_v1_dot_verifier__pb2.GetLoadResponse.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=saguaro_dot_v1_dot_verifier__pb2.SetPolicyRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_verifier__pb2.SetPolicyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class VerifierService:
             '/saguaro.v1.VerifierService/GetLoad',
             saguaro_dot_v1_dot_verifier__pb2.GetLoadRequest.SerializeToString,
             saguaro_dot_v1_dot_verifier__pb2.GetLoadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.VerifierService/SetPolicy',
+            saguaro_dot_v1_dot_verifier__pb2.SetPolicyRequest.SerializeToString,
+            saguaro_dot_v1_dot_verifier__pb2.SetPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -150,22 +150,22 @@ class InMemoryTrio:
 
     def _on_stall(self) -> None:
         self.stalls += 1
-        self.scheduler.detach(self._stream)
+        self.scheduler.detach(self.stream)
 
     def attach(self) -> None:
         """A new stream to the speculator."""
-        self._stream = self.scheduler.attach(self._to_verifier)
-        stream = self._stream
+        self.stream = self.scheduler.attach(self._to_verifier)
+        stream = self.stream
         self.speculations.attach(lambda frame: self._to_speculator(stream, frame), 16, 64)
 
     def detach(self) -> None:
         """The stream is lost."""
-        self.scheduler.detach(self._stream)
+        self.scheduler.detach(self.stream)
         self.speculations.detach("lost by the test")
 
     def _to_speculator(self, stream: object, frame: VerifierFrame) -> None:
         self.frames.append(frame)
-        self.scheduler.submit(self._stream, frame)
+        self.scheduler.submit(self.stream, frame)
 
     def _to_verifier(self, frame: SpeculatorFrame) -> None:
         self.frames.append(frame)
