@@ -146,7 +146,7 @@ class Speculations:
         for entries in frame.entries:
             asked = self._asked.get(entries.sequence_id)
             if asked is not None and asked.round == entries.round:
-                self._link.observe(now_ns - asked.at_ns - entries.drafting_ns)
+                self._link.observe(now_ns - asked.at_ns - entries.queued_ns - entries.drafting_ns)
             if any(max(piece.token_ids, default=0) >= self._vocab_size for piece in entries.pieces):
                 self.num_malformed += 1
             else:

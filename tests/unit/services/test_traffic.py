@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from saguaro.types import (
     CommitRound,
+    JustInTime,
     OpenSequence,
     SamplingParams,
     SpeculationEntries,
@@ -27,7 +28,7 @@ class Wire:
         self.traffic = Traffic(lambda: self.now_ns)
         self._there_ns, self._back_ns = there_ns, back_ns
 
-    def commit(self, *sequences: int, round: int, speculation: TokenIds | None = (1, 2)) -> int:
+    def commit(self, *sequences: int, round: int, speculation: TokenIds | JustInTime = (1, 2)) -> int:
         """Bytes of the frame."""
         commits = tuple(CommitRound(item, 1, round, OUTCOME, speculation) for item in sequences)
         message = verifier_frame_to_proto(VerifierFrame(5, 4, 8, 9, commits=commits))
@@ -79,7 +80,7 @@ def test_a_draft_just_in_time_counts_from_the_commit_that_asked_for_it() -> None
     wire.commit(1, round=2)
     wire.now_ns += 1_000_000
     asked_ns = wire.now_ns
-    wire.commit(1, round=3, speculation=None)
+    wire.commit(1, round=3, speculation=JustInTime(4))
     wire.draft(1, round=3, queued_ns=10, drafting_ns=500)
     assert wire.traffic.take(1, 4).drafting_started_ns == asked_ns + 10
 
