@@ -1,6 +1,8 @@
 """The services that a plan needs, started together and kept until its end.
 
-One speculator serves all verifiers: only one of them works at a time, and an idle one costs nothing but memory.
+One verifier serves plain decoding, SD, SSD and fixed settings in turn: it is told the policy before each. Only what
+differs in cores or in its way to the speculator has one of its own. One speculator serves all verifiers: only one of
+them works at a time, and an idle one costs nothing but memory.
 """
 
 from __future__ import annotations
@@ -12,22 +14,58 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+import grpc
+
 from bench.plan import PLAIN, PLAIN_ALL_CORES, SD, SSD, BenchPlan, ssd_at
+from saguaro.channel import channel_options
 from saguaro.cli.placement import place
 from saguaro.cli.service_process import OnProgress
 from saguaro.cli.trio import ServiceDied, Trio
 from saguaro.client import Client
+from saguaro.v1 import verifier_pb2 as pb
+from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
+from saguaro.wire.status import error_of
 
 _ATTACH_SECONDS = 60.0
+_POLICY_SECONDS = 10.0
+_AUTO = "auto"
+
+
+class VerifierPolicy:
+    """The policy of one verifier, told over its own port; a context manager that closes the connection."""
+
+    def __init__(self, address: str) -> None:
+        self._peer = f"the verifier at {address}"
+        self._channel = grpc.insecure_channel(address, options=channel_options())
+        self._stub = VerifierServiceStub(self._channel)
+        self._in_force = _AUTO
+
+    def __enter__(self) -> VerifierPolicy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def follow(self, policy: str) -> None:
+        """Return when it is in force. Raises from the error tree where the verifier refuses it."""
+        if policy == self._in_force:
+            return
+        try:
+            self._stub.SetPolicy(pb.SetPolicyRequest(policy=policy), timeout=_POLICY_SECONDS)
+        except grpc.RpcError as error:
+            raise error_of(error, self._peer) from None
+        self._in_force = policy
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A gateway to ask, whether to let it speculate, and how many cores work for the answer."""
+    """A gateway to ask, its verifier's policy meanwhile, whether it may speculate, and how many cores work for it."""
 
     client: Client
-    speculation: bool
+    verifier: VerifierPolicy
     num_cores: int
+    policy: str = _AUTO
+    speculation: bool = True
 
 
 @contextmanager
@@ -37,7 +75,7 @@ def running_houses(plan: BenchPlan, on_progress: OnProgress) -> Iterator[Mapping
         target=plan.target,
         draft=plan.draft,
         emulate=plan.emulate,
-        verifier_flags=("--lookahead", str(plan.lookahead), "--budget", str(plan.budget)),
+        verifier_flags=_reach(plan),
         on_progress=on_progress,
     )
     trios = {SSD: main}
@@ -56,20 +94,26 @@ def running_houses(plan: BenchPlan, on_progress: OnProgress) -> Iterator[Mapping
             stack.callback(_stop, start, trio)
         for start in starts:
             start.result()
-        clients = {mode: stack.enter_context(Client(trio.gateway_address)) for mode, trio in trios.items()}
-        for mode, client in clients.items():
+        doors = {
+            mode: (
+                stack.enter_context(Client(trio.gateway_address)),
+                stack.enter_context(VerifierPolicy(trio.verifier_address)),
+            )
+            for mode, trio in trios.items()
+        }
+        for mode, (client, _) in doors.items():
             if mode != PLAIN_ALL_CORES:
                 _wait_until_speculated(mode, client)
-        yield _houses(plan, clients)
+        yield _houses(plan, doors)
+
+
+def _reach(plan: BenchPlan) -> tuple[str, ...]:
+    return ("--lookahead", str(plan.most_lookahead), "--budget", str(plan.most_budget))
 
 
 def _further(plan: BenchPlan) -> dict[str, tuple[str, ...]]:
-    """Flags of the verifiers beside the first, which serves `ssd` and, without speculation, `plain`."""
+    """Flags of the verifiers beside the first."""
     further: dict[str, tuple[str, ...]] = {}
-    lookahead = ("--lookahead", str(plan.lookahead))
-    if SD in plan.modes:
-        # Nothing is guessed, so every round is drafted just in time: draft and target in turn.
-        further[SD] = ("--policy", f"fixed:{plan.lookahead},0,inf")
     if PLAIN_ALL_CORES in plan.modes:
         cores = sorted(os.sched_getaffinity(0))
         further[PLAIN_ALL_CORES] = (
@@ -80,18 +124,23 @@ def _further(plan: BenchPlan) -> dict[str, tuple[str, ...]]:
         for rtt in plan.rtts_ms:
             if rtt > 0:
                 # The link delays both ways, each by half of the round trip.
-                further[ssd_at(rtt)] = (*lookahead, "--budget", str(plan.budget), "--link-delay-ms", f"{rtt / 2:g}")
+                further[ssd_at(rtt)] = (*_reach(plan), "--link-delay-ms", f"{rtt / 2:g}")
     return further
 
 
-def _houses(plan: BenchPlan, clients: Mapping[str, Client]) -> dict[str, House]:
+def _houses(plan: BenchPlan, doors: Mapping[str, tuple[Client, VerifierPolicy]]) -> dict[str, House]:
     cores = sorted(os.sched_getaffinity(0))
     placement = place("auto", cores)
     verifier, both = placement.verifier.threads, placement.verifier.threads + placement.speculator.threads
-    houses = {mode: House(client, mode != PLAIN_ALL_CORES, both) for mode, client in clients.items()}
-    houses[PLAIN] = House(clients[SSD], False, verifier)
-    if PLAIN_ALL_CORES in houses:
-        houses[PLAIN_ALL_CORES] = House(clients[PLAIN_ALL_CORES], False, len(cores))
+    houses = {mode: House(*door, both) for mode, door in doors.items()}
+    main = doors[SSD]
+    houses[PLAIN] = House(*main, verifier, speculation=False)
+    # Nothing is guessed, so every round is drafted just in time: draft and target in turn.
+    houses[SD] = House(*main, both, policy=f"fixed:{plan.sd_lookahead},0,inf")
+    for setting in plan.sweep:
+        houses[setting.policy] = House(*main, both, policy=setting.policy)
+    if PLAIN_ALL_CORES in doors:
+        houses[PLAIN_ALL_CORES] = House(*doors[PLAIN_ALL_CORES], len(cores), speculation=False)
     return {mode: houses[mode] for mode in plan.mode_names if mode not in plan.peer_modes}
 
 
@@ -104,6 +153,6 @@ def _wait_until_speculated(mode: str, client: Client) -> None:
 
 
 def _stop(start: Future[Trio], trio: Trio) -> None:
-    """Once its start is over, well or not; a trio that failed to start has ended its services itself."""
-    if start.exception() is None:
-        trio.stop()
+    """Also in mid-start, which then fails: whoever interrupts a bench does not wait for models to load."""
+    trio.stop()
+    start.exception()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -25,14 +26,16 @@ _STOP_SECONDS = 10.0
 class TransformersPeer:
     """A context manager. The process starts at once and loads while others start, too; `wait_ready` waits for it."""
 
-    def __init__(self, target: str, draft: str) -> None:
+    def __init__(self, target: str, draft: str, threads: int) -> None:
+        self._is_answering = True  # what it first says is that it is ready
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.transformers_worker", target, draft],
+            [sys.executable, "-P", "-m", "bench.transformers_worker", target, draft, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=PEER_ENVIRONMENT | os.environ,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends it
             text=True,
         )
 
@@ -44,9 +47,10 @@ class TransformersPeer:
     ) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died, with a request unread
+            self._process.stdin.close()
         try:
-            self._process.wait(0.1 if kind is not None else _STOP_SECONDS)
+            self._process.wait(0.0 if self._is_answering else _STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -93,7 +97,9 @@ class TransformersPeer:
 
     def _reply(self) -> Any:
         assert self._process.stdout is not None
+        self._is_answering = True
         line = self._process.stdout.readline()
+        self._is_answering = False
         if not line:
             self._errors.seek(0)
             raise ServiceDied(f"the transformers process ended\n{self._errors.read()[-2000:]}".rstrip())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bench.prompts import KINDS
+from bench.sweep import FixedSetting
 from saguaro.config import VerifierSettings
 from saguaro.errors import ConfigurationError
 
@@ -18,6 +19,7 @@ TRANSFORMERS = "transformers"
 TRANSFORMERS_ASSISTED = "transformers_assisted"
 
 ALL_MODES = (PLAIN, PLAIN_ALL_CORES, SD, SSD, TRANSFORMERS, TRANSFORMERS_ASSISTED)
+EMULATED_MODES = (PLAIN, SD, SSD)
 QUICK_MODES = (PLAIN, SD, SSD, TRANSFORMERS_ASSISTED)
 _PEERS = (TRANSFORMERS, TRANSFORMERS_ASSISTED)
 
@@ -39,7 +41,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """Everything a run is asked for. `max_seconds`: no batch but the first is begun that would probably end later."""
+    """Everything a run is asked for.
+
+    `lookahead` and `budget` are the most that SSD may use, or the largest of `sweep`, which adds a mode for each fixed
+    setting: these shall not be out of the automatic policy's reach. Synchronous SD always drafts `sd_lookahead`.
+    `max_seconds`: no batch but the first is begun that would probably end later.
+    """
 
     target: str = "demo-target"
     draft: str = "demo-draft"
@@ -53,6 +60,9 @@ class BenchPlan:
     max_tokens: int = 96
     ignore_eos: bool = False
     assistant_tokens: int | None = None  # drafted a round by assisted generation; None: transformers' own default
+    transformers_threads: int | None = None  # of `generate`; None: one a core
+    sd_lookahead: int = 4
+    sweep: tuple[FixedSetting, ...] = ()
     lookahead: int = field(default_factory=lambda: int(VerifierSettings.model_fields["lookahead"].default))
     budget: int = field(default_factory=lambda: int(VerifierSettings.model_fields["budget"].default))
     max_seconds: float | None = None
@@ -64,8 +74,11 @@ class BenchPlan:
                 raise ConfigurationError(f"--{name} has {unknown or 'nothing'}; it can have {', '.join(known)}")
         if all(mode in _PEERS for mode in self.modes):
             raise ConfigurationError("--modes has none of ours; transformers gets its prompts from our tokenizer")
-        if self.emulate is not None and any(mode in _PEERS for mode in self.modes):
-            raise ConfigurationError("transformers has no weights to run of an emulated pair; leave it out of --modes")
+        if self.emulate is not None and not set(self.modes) <= set(EMULATED_MODES):
+            raise ConfigurationError(
+                f"--modes has {', '.join(self.modes)}; an emulated pair, without weights for transformers and without "
+                f"cores of its own, can have {', '.join(EMULATED_MODES)}"
+            )
         if not self.temperatures or not self.concurrencies or min(self.concurrencies) < 1:
             raise ConfigurationError("a bench needs a temperature and a concurrency of at least 1")
         if any(rtt < 0 for rtt in self.rtts_ms):
@@ -73,9 +86,19 @@ class BenchPlan:
 
     @property
     def mode_names(self) -> tuple[str, ...]:
-        """Modes, and SSD once more for every round-trip time but 0."""
+        """Modes, SSD once more for every round-trip time but 0, and the fixed settings."""
         far = tuple(ssd_at(rtt) for rtt in self.rtts_ms if rtt > 0) if SSD in self.modes else ()
-        return self.modes + far
+        return self.modes + far + tuple(setting.policy for setting in self.sweep)
+
+    @property
+    def most_lookahead(self) -> int:
+        """K that the verifier must allow."""
+        return max((self.lookahead, self.sd_lookahead, *(setting.lookahead for setting in self.sweep)))
+
+    @property
+    def most_budget(self) -> int:
+        """B that the verifier must allow."""
+        return max((self.budget, *(setting.budget for setting in self.sweep)))
 
     @property
     def peer_modes(self) -> tuple[str, ...]:
@@ -91,8 +114,8 @@ class BenchPlan:
 
     @staticmethod
     def modes_of(emulate: str | None) -> tuple[str, ...]:
-        """All that there can be: an emulated pair has no weights for transformers, and does not compute on cores."""
-        return ALL_MODES if emulate is None else (PLAIN, SD, SSD)
+        """All that there can be."""
+        return ALL_MODES if emulate is None else EMULATED_MODES
 
     @classmethod
     def quick(cls, target: str, draft: str, emulate: str | None, max_seconds: float) -> BenchPlan:

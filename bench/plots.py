@@ -25,28 +25,20 @@ class Span:
 
 
 def time_line(rounds: Sequence[RoundReport]) -> list[Span]:
-    """Verifications end to end, and the drafting behind each.
+    """Verifications, and the drafting of what they verified, from the start of the first one's.
 
-    A report has lengths, not instants: verifications follow each other by wait, verify and accept. Drafting for a hit
-    is drawn from the start of the verification whose outcome it guessed, drafting after a miss from the wait for it.
+    As the reports date them: verifications exactly, drafting as `verifier_service.traffic` estimates it. Drafts that no
+    verification used left no report. Drafting before the first verification shown is left out.
     """
     spans: list[Span] = []
-    now = 0.0
-    before: RoundReport | None = None
-    verification_start = 0.0
-    for report in rounds:
-        wait, verify, accept, drafting = (
-            value / 1e6 for value in (report.wait_ns, report.verify_ns, report.accept_ns, report.drafting_ns)
-        )
-        if before is not None and drafting > 0:
-            if before.lookup is LookupResult.HIT:
-                spans.append(Span("hidden", verification_start, drafting))
-            else:
-                spans.append(Span("waited", now, min(drafting, wait)))
-        verification_start = now + wait
-        spans.append(Span("verify", verification_start, verify))
-        now = verification_start + verify + accept
-        before = report
+    if not rounds:
+        return spans
+    origin_ns = rounds[0].started_ns
+    for before, report in zip((None, *rounds), rounds, strict=False):
+        spans.append(Span("verify", (report.started_ns - origin_ns) / 1e6, report.verify_ns / 1e6))
+        if before is not None and report.drafting_started_ns is not None:
+            kind = "hidden" if before.lookup is LookupResult.HIT else "waited"
+            spans.append(Span(kind, (report.drafting_started_ns - origin_ns) / 1e6, report.drafting_ns / 1e6))
     return spans
 
 

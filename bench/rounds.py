@@ -91,3 +91,13 @@ def part_milliseconds(rounds: Sequence[RoundReport]) -> dict[str, float] | None:
         "accept": statistics.fmean(item.accept_ns for item in rounds) / 1e6,
         "drafting": statistics.fmean(item.drafting_ns for item in rounds) / 1e6,
     }
+
+
+def bytes_per_round(rounds: Sequence[RoundReport]) -> dict[str, float] | None:
+    """Mean bytes of a round between verifier and speculator, `sent` by the verifier and `received` by it."""
+    if not rounds:
+        return None
+    return {
+        "sent": statistics.fmean(item.sent_bytes for item in rounds),
+        "received": statistics.fmean(item.received_bytes for item in rounds),
+    }

@@ -12,6 +12,7 @@ from bench.measured import Arrival, TimedAnswer, Turn
 from bench.peer import TransformersPeer
 from bench.plan import TRANSFORMERS_ASSISTED, BenchPlan, Cell, batches, rotated
 from bench.prompts import BenchPrompt, load_prompts
+from saguaro.client.sync import AnswerStream
 from saguaro.types import TokenIds
 
 _WARM_UP_TOKENS = 4
@@ -24,10 +25,14 @@ OnTurn = Callable[[int, int, str], None]
 
 @dataclass(slots=True)
 class CellTurns:
-    """All turns of one cell, by mode; each mode has the same batches."""
+    """All turns of one cell, by mode; each mode has the same batches, but for the last one of an interrupted run."""
 
     cell: Cell
     turns: dict[str, list[Turn]] = field(default_factory=dict)
+
+    def add(self, turn: Turn) -> None:
+        """One more of its mode."""
+        self.turns.setdefault(turn.mode, []).append(turn)
 
 
 def fitting_tokens(max_tokens: int, seconds_left: float | None, warm_up_seconds: float) -> int:
@@ -39,7 +44,10 @@ def fitting_tokens(max_tokens: int, seconds_left: float | None, warm_up_seconds:
 
 
 class Runner:
-    """Asks houses and peer. `deadline` is of the monotonic clock; `on_turn` hears (turns done, turns in all, mode)."""
+    """Asks houses and peer. `deadline` is of the monotonic clock; `on_turn` hears (turns done, turns in all, mode).
+
+    `measured` has what there is at any time, so that an interrupted run leaves what it has.
+    """
 
     def __init__(
         self,
@@ -57,33 +65,33 @@ class Runner:
         self._deadline = deadline
         self._on_turn = on_turn
         self._clock = clock
+        self.measured: list[CellTurns] = []
         self._prompt_ids: dict[BenchPrompt, TokenIds] = {}
+        self._streams: set[AnswerStream] = set()
         self._pool = ThreadPoolExecutor(max(plan.concurrencies))
 
-    def run(self) -> list[CellTurns]:
-        """Cells that time allowed; the first batch of the first cell is always measured."""
+    def run(self) -> None:
+        """Measure the cells that time allows; the first batch of the first cell is always measured."""
         plan = self._plan
         prompts = load_prompts(plan.kinds, plan.prompts_per_kind)
         work = [(cell, batches(prompts, cell.concurrency)) for cell in plan.cells]
         total = sum(len(items) for _, items in work) * len(plan.mode_names)
         max_tokens = self._warm_up()
         done, longest = 0, 0.0
-        results: list[CellTurns] = []
         for cell, items in work:
-            result = CellTurns(cell, {mode: [] for mode in plan.mode_names})
+            result = CellTurns(cell)
             for number, batch in enumerate(items):
                 started = self._clock()
                 if done and self._deadline is not None and started + longest > self._deadline:
-                    return results
+                    return
                 for mode in rotated(plan.mode_names, number):
                     self._on_turn(done, total, mode)
-                    result.turns[mode].append(self._turn(mode, cell, number, batch, max_tokens))
+                    result.add(self._turn(mode, cell, number, batch, max_tokens))
                     done += 1
-                if number == 0:
-                    results.append(result)
+                    if not self.measured or self.measured[-1] is not result:
+                        self.measured.append(result)
                 longest = max(longest, self._clock() - started)
         self._on_turn(done, total, "")
-        return results
 
     def _warm_up(self) -> int:
         """A short turn of every mode; what it took tells how many tokens an answer may have in the time there is."""
@@ -96,12 +104,15 @@ class Runner:
         )
 
     def close(self) -> None:
-        """After the last turn."""
-        self._pool.shutdown()
+        """After the last turn, or in the midst of one: answers that still run are cancelled."""
+        for stream in tuple(self._streams):
+            stream.cancel()
+        self._pool.shutdown(cancel_futures=True)
 
     def _turn(self, mode: str, cell: Cell, number: int, prompts: Sequence[BenchPrompt], max_tokens: int) -> Turn:
         if mode in self._houses:
             house = self._houses[mode]
+            house.verifier.follow(house.policy)
             asked = [
                 self._pool.submit(self._ask, house, prompt, cell, number + index, max_tokens)
                 for index, prompt in enumerate(prompts)
@@ -132,8 +143,10 @@ class Runner:
             ignore_eos=self._plan.ignore_eos,
             include_rounds=True,
         )
+        self._streams.add(stream)
         with stream:
             arrivals = tuple(Arrival(time.monotonic(), len(delta.token_ids)) for delta in stream if delta.token_ids)
+        self._streams.discard(stream)
         answer = stream.result
         self._prompt_ids.setdefault(prompt, answer.prompt_token_ids)
         return TimedAnswer(

@@ -29,20 +29,27 @@ class BenchRun:
     cells: tuple[CellResult, ...]
     ssd_rounds: tuple[RoundReport, ...]
     document: dict[str, Any]
+    was_interrupted: bool
 
 
 def run_bench(plan: BenchPlan, console: Console, *, command: Sequence[str], started: float) -> BenchRun:
     """Measure the plan; `started` is when its `max_seconds` began, of the monotonic clock.
 
-    Raises ServiceDied where services do not come up, and from the error tree where they refuse.
+    Interrupted, it ends the services and returns what it has; KeyboardInterrupt where that is nothing. Raises
+    ServiceDied where services do not come up, and from the error tree where they refuse.
     """
     origin = provenance(command)
+    all_cores = len(os.sched_getaffinity(0))
+    peer_threads = plan.transformers_threads or all_cores
     if plan.peer_modes:
         origin["transformers_environment"] = {name: (PEER_ENVIRONMENT | os.environ)[name] for name in PEER_ENVIRONMENT}
+    was_interrupted = False
     deadline = None if plan.max_seconds is None else started + plan.max_seconds
     with ExitStack() as stack:
         display = stack.enter_context(Display(console, quiet=True))
-        peer = stack.enter_context(TransformersPeer(plan.target, plan.draft)) if plan.peer_modes else None
+        peer = None
+        if plan.peer_modes:
+            peer = stack.enter_context(TransformersPeer(plan.target, plan.draft, peer_threads))
         houses = stack.enter_context(running_houses(plan, display.on_progress))
         if peer is not None:
             peer.wait_ready()
@@ -51,11 +58,16 @@ def run_bench(plan: BenchPlan, console: Console, *, command: Sequence[str], star
         bar = stack.enter_context(_bar(console))
         runner = Runner(plan, houses, peer, deadline=deadline, on_turn=_shown_by(bar, console))
         stack.callback(runner.close)
-        measured = runner.run()
-        all_cores = len(os.sched_getaffinity(0))
-        cores = {mode: houses[mode].num_cores if mode in houses else all_cores for mode in plan.mode_names}
-    cells = tuple(evaluate(plan, item, cores) for item in measured)
-    return BenchRun(cells, _longest(measured[0]), document(plan, cells, origin))
+        try:
+            runner.run()
+        except KeyboardInterrupt:
+            was_interrupted = True
+            if not runner.measured:
+                raise
+        cores = {mode: houses[mode].num_cores if mode in houses else peer_threads for mode in plan.mode_names}
+    cells = tuple(evaluate(plan, item, cores) for item in runner.measured)
+    origin["interrupted"] = was_interrupted
+    return BenchRun(cells, _longest(runner.measured[0]), document(plan, cells, origin), was_interrupted)
 
 
 def _longest(measured: CellTurns) -> tuple[RoundReport, ...]:

@@ -12,12 +12,12 @@ from bench.measured import TimedAnswer, Turn
 from bench.rounds import (
     RoundGroups,
     acceptance_rate,
+    bytes_per_round,
     hit_rate,
     hit_round_over_forward,
     part_milliseconds,
     tokens_per_round,
 )
-from bench.traffic import bytes_per_round
 
 _COLD_SHARE = 0.5  # an answer whose prompt was mostly in the KV pool already says nothing of a prefill
 
@@ -42,6 +42,8 @@ class Speculated:
 
     acceptance_rate: float | None
     tokens_per_round: float | None
+    tokens_per_round_after_hit: float | None
+    tokens_per_round_after_miss: float | None
     hit_rate: float | None
     hit_rate_after_hit: float | None
     hit_rate_after_miss: float | None
@@ -49,7 +51,7 @@ class Speculated:
     round_ms: dict[str, float] | None
     round_ms_after_hit: dict[str, float] | None
     round_ms_after_miss: dict[str, float] | None
-    bytes_per_round: float | None
+    bytes_per_round: dict[str, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class ModeSummary:
     speculated: Speculated
 
 
-def summarize(turns: Sequence[Turn], *, num_cores: int, lookahead: int, budget: int) -> ModeSummary:
+def summarize(turns: Sequence[Turn], *, num_cores: int) -> ModeSummary:
     """Of the turns of one mode in one cell, at least one."""
     answers = tuple(answer for turn in turns for answer in turn.answers)
     speed = Spread.of([turn.tokens_per_second for turn in turns])
@@ -88,15 +90,17 @@ def summarize(turns: Sequence[Turn], *, num_cores: int, lookahead: int, budget: 
         ttft_ms=statistics.median(cold) if cold else None,
         inter_token_ms=_p50_p99([gap / count for gap, count in gaps for _ in range(count)]),
         inter_run_ms=_p50_p99([gap for gap, _ in gaps]),
-        speculated=_speculated(answers, lookahead, budget),
+        speculated=_speculated(answers),
     )
 
 
-def _speculated(answers: tuple[TimedAnswer, ...], lookahead: int, budget: int) -> Speculated:
+def _speculated(answers: tuple[TimedAnswer, ...]) -> Speculated:
     groups = RoundGroups.of(answers)
     return Speculated(
         acceptance_rate=acceptance_rate(groups.all),
         tokens_per_round=tokens_per_round(groups.all),
+        tokens_per_round_after_hit=tokens_per_round(groups.after_hit),
+        tokens_per_round_after_miss=tokens_per_round(groups.after_miss),
         hit_rate=hit_rate(groups.all),
         hit_rate_after_hit=hit_rate(groups.after_hit),
         hit_rate_after_miss=hit_rate(groups.after_miss),
@@ -104,7 +108,7 @@ def _speculated(answers: tuple[TimedAnswer, ...], lookahead: int, budget: int) -
         round_ms=part_milliseconds(groups.all),
         round_ms_after_hit=part_milliseconds(groups.after_hit),
         round_ms_after_miss=part_milliseconds(groups.after_miss),
-        bytes_per_round=bytes_per_round(answers, lookahead, budget),
+        bytes_per_round=bytes_per_round(groups.speculated),
     )
 
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.results import CellResult
+from bench.results import CellResult, SweepResult
 from bench.summary import ModeSummary, Speculated
 
 _ABSENT = "-"
@@ -29,6 +29,8 @@ def cell_report(result: CellResult) -> RenderableType:
     ]
     if len(result.rtt_curve) > 1:
         parts.append(_curve(result.rtt_curve))
+    if result.sweep is not None:
+        parts.append(_sweep(result.sweep))
     return Group(*parts)
 
 
@@ -72,8 +74,9 @@ def _latencies(modes: Mapping[str, ModeSummary]) -> Table:
 
 
 def _rounds(modes: Mapping[str, ModeSummary]) -> Table:
-    table = _table("rounds", "mode", "tokens", "accepted", "hits", "after hit", "after miss", "~ bytes")
+    table = _table("rounds", "mode", "tokens", "accepted", "hits", "after hit", "after miss", "bytes sent", "received")
     for mode, rounds in _with_rounds(modes):
+        traffic = rounds.bytes_per_round
         table.add_row(
             mode,
             _number(rounds.tokens_per_round, 2),
@@ -81,7 +84,7 @@ def _rounds(modes: Mapping[str, ModeSummary]) -> Table:
             _number(rounds.hit_rate, 3),
             _number(rounds.hit_rate_after_hit, 3),
             _number(rounds.hit_rate_after_miss, 3),
-            _number(rounds.bytes_per_round, 0),
+            *(_number(None if traffic is None else traffic[way], 0) for way in ("sent", "received")),
         )
     return table
 
@@ -112,6 +115,17 @@ def _curve(curve: Mapping[float, float]) -> Table:
     shortest = curve[min(curve)]
     for rtt, speed in curve.items():
         table.add_row(f"{rtt:g}", f"{speed:.1f}", f"{speed / shortest:.3f}")
+    return table
+
+
+def _sweep(sweep: SweepResult) -> Table:
+    table = _table(
+        f"automatic policy over fixed ones; over the best, {sweep.best}: {sweep.auto_over_best:.3f}",
+        "mode",
+        "auto over it",
+    )
+    for policy, ratio in sorted(sweep.auto_over.items(), key=lambda item: item[1]):
+        table.add_row(policy, f"{ratio:.3f}")
     return table
 
 

@@ -1,7 +1,7 @@
 """transformers `generate` on the same weights, in a process of its own.
 
-`python -m bench.transformers_worker TARGET DRAFT` reads one JSON request a line from stdin and writes one JSON reply a
-line to stdout, until stdin ends. All cores work for it; between requests it sleeps.
+`python -m bench.transformers_worker TARGET DRAFT THREADS` reads one JSON request a line from stdin and writes one JSON
+reply a line to stdout, until stdin ends. Between requests it sleeps.
 
 Request: `prompts` (token ids each), `max_tokens`, `temperature`, `seed`, `ignore_eos`, `assisted`, `assistant_tokens`
 (draft tokens a round; null: transformers' own default), `stop_at` (null or a time). Reply: for each prompt `sent_at`
@@ -11,7 +11,6 @@ and `arrivals`, pairs of a time and tokens. Times are seconds of the monotonic c
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -107,7 +106,7 @@ def _arrivals(ticks: list[tuple[float, int]], prompt_length: int, length: int) -
 
 def main() -> None:
     """Until stdin ends, which it does with the parent."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(int(sys.argv[3]))
     # Libraries may print; replies must stand alone.
     replies, sys.stdout = sys.stdout, sys.stderr
     worker = Worker(sys.argv[1], sys.argv[2])

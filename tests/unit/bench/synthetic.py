@@ -18,9 +18,38 @@ def report(
     verify_ms: float = 100.0,
     accept_ms: float = 0.0,
     drafting_ms: float = 0.0,
+    sent_bytes: int = 0,
+    received_bytes: int = 0,
+    started_ms: float = 0.0,
+    drafting_started_ms: float | None = None,
 ) -> RoundReport:
-    ns = [int(value * 1e6) for value in (wait_ms, verify_ms, accept_ms, drafting_ms)]
-    return RoundReport(number, draft, accepted, lookup, ns[0], ns[1], ns[2], ns[3])
+    return RoundReport(
+        round=number,
+        num_draft_tokens=draft,
+        num_accepted_tokens=accepted,
+        lookup=lookup,
+        wait_ns=_ns(wait_ms),
+        verify_ns=_ns(verify_ms),
+        accept_ns=_ns(accept_ms),
+        drafting_ns=_ns(drafting_ms),
+        sent_bytes=sent_bytes,
+        received_bytes=received_bytes,
+        started_ns=_ns(started_ms),
+        drafting_started_ns=None if drafting_started_ms is None else _ns(drafting_started_ms),
+    )
+
+
+def _ns(milliseconds: float) -> int:
+    return int(milliseconds * 1e6)
+
+
+def dated_rounds() -> tuple[RoundReport, ...]:
+    """Hit, hit, miss: the first two drafts lie under verifications, the last one in the wait after a miss."""
+    return (
+        report(1, HIT, started_ms=600, drafting_ms=80, drafting_started_ms=510),
+        report(2, MISS, started_ms=702, drafting_ms=90, drafting_started_ms=601),
+        report(3, HIT, started_ms=860, drafting_ms=50, drafting_started_ms=805),
+    )
 
 
 def ssd_rounds() -> tuple[RoundReport, ...]:

@@ -14,14 +14,15 @@ from bench.plan import BenchPlan, Cell, batches, rotated
 from bench.plots import Span, time_line, write_plot
 from bench.prompts import KINDS, load_prompts
 from bench.provenance import provenance
-from bench.results import CellResult, document, evaluate
+from bench.results import CellResult, document, evaluate, sweep_of
 from bench.runner import CellTurns, fitting_tokens
 from bench.summary import paired_ratio, percentile, summarize
 from bench.tables import cell_report, origin_line
 from saguaro.errors import ConfigurationError
-from tests.unit.bench.synthetic import all_turns, answer, ssd_rounds, turn
+from tests.unit.bench.synthetic import all_turns, answer, dated_rounds, turn
 
 PLAN = BenchPlan.quick("demo-target", "demo-draft", None, 40.0)
+PACES = {"fixed:4,16,inf": 0.12, "fixed:6,16,inf": 0.09}
 CORES = {"plain": 1, "sd": 2, "ssd": 2, "transformers_assisted": 2}
 
 
@@ -56,12 +57,12 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 def test_ttft_counts_only_prompts_that_had_to_be_computed() -> None:
     cold, warm = answer(), answer(cached_share=0.9)
-    assert summarize([Turn("ssd", 0, (cold, warm))], num_cores=2, lookahead=4, budget=8).ttft_ms == pytest.approx(500)
-    assert summarize([Turn("ssd", 0, (warm,))], num_cores=2, lookahead=4, budget=8).ttft_ms is None
+    assert summarize([Turn("ssd", 0, (cold, warm))], num_cores=2).ttft_ms == pytest.approx(500)
+    assert summarize([Turn("ssd", 0, (warm,))], num_cores=2).ttft_ms is None
 
 
 def test_latency_of_a_token_is_its_share_of_the_runs() -> None:
-    summary = summarize([turn("ssd", 0, pace_seconds=0.1)], num_cores=2, lookahead=4, budget=8)
+    summary = summarize([turn("ssd", 0, pace_seconds=0.1)], num_cores=2)
     assert summary.inter_run_ms == pytest.approx((100.0, 100.0))
     assert summary.inter_token_ms == pytest.approx((50.0, 50.0))
     assert summary.tokens_per_second_per_core == pytest.approx(10.0)
@@ -125,6 +126,23 @@ def test_ratios_of_modes_that_were_not_run_are_null() -> None:
     assert ratios["hit_round_over_forward"] is not None
 
 
+def test_an_interrupted_cell_has_the_modes_that_came_before() -> None:
+    turns = {mode: items for mode, items in all_turns().items() if mode in ("plain", "sd")}
+    ratios = evaluate(PLAN, CellTurns(Cell(0.0, 1), turns), CORES).ratios
+    assert set(ratios.values()) == {None}
+
+
+def test_a_sweep_names_the_fixed_policy_that_auto_beats_least() -> None:
+    auto = [turn("ssd", batch, pace_seconds=0.1) for batch in range(2)]
+    fixed = {name: [turn(name, batch, pace_seconds=pace) for batch in range(2)] for name, pace in PACES.items()}
+    swept = sweep_of(auto, fixed)
+    assert swept is not None
+    assert swept.best == "fixed:6,16,inf"
+    assert swept.auto_over_best == pytest.approx(0.9)
+    assert swept.auto_over["fixed:4,16,inf"] == pytest.approx(1.2)
+    assert sweep_of([], fixed) is None
+
+
 def test_the_report_says_ratios_before_speeds() -> None:
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(cell_report(result()))
@@ -136,23 +154,21 @@ def test_the_report_says_ratios_before_speeds() -> None:
 
 
 def test_drafting_lies_under_the_verification_whose_outcome_it_guessed() -> None:
-    spans = time_line(ssd_rounds()[1:5])
-    verifications = [span for span in spans if span.kind == "verify"]
-    hidden = [span for span in spans if span.kind == "hidden"]
-    (waited,) = [span for span in spans if span.kind == "waited"]
-    assert verifications[0] == Span("verify", 1.0, 100.0)
-    # Round 1 hit: what round 2 verified was drafted from the start of round 1's verification. Likewise round 3.
-    assert [span.start_ms for span in hidden] == [verifications[0].start_ms, verifications[2].start_ms]
-    # Round 2 missed: round 3 waited, and its verification began when the wait was over.
-    assert waited.start_ms == pytest.approx(verifications[1].start_ms + 100.0 + 3.0)
-    assert waited.start_ms + waited.length_ms <= verifications[2].start_ms
+    assert time_line(dated_rounds()) == [
+        Span("verify", 0.0, 100.0),
+        Span("verify", 102.0, 100.0),
+        Span("hidden", 1.0, 90.0),  # under the first verification, for the second
+        Span("verify", 260.0, 100.0),
+        Span("waited", 205.0, 50.0),
+    ]
+    assert time_line(()) == []
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_a_picture_is_written(tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / f"bench.{suffix}"
-    write_plot(file, [result(), result(2)], ssd_rounds())
+    write_plot(file, [result(), result(2)], dated_rounds())
     assert file.stat().st_size > 5000
 
 
@@ -164,6 +180,7 @@ def test_a_picture_is_written(tmp_path: Path, suffix: str) -> None:
         {"modes": ()},
         {"modes": ("transformers",)},
         {"modes": ("ssd", "transformers"), "emulate": "qwen3-32b"},
+        {"modes": ("ssd", "plain_all_cores"), "emulate": "qwen3-32b"},
         {"rtts_ms": (-1.0,)},
         {"concurrencies": ()},
     ],

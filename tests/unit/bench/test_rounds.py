@@ -8,14 +8,14 @@ from bench.prediction import predict
 from bench.rounds import (
     RoundGroups,
     acceptance_rate,
+    bytes_per_round,
     hit_rate,
     hit_round_over_forward,
     part_milliseconds,
     tokens_per_round,
 )
-from bench.traffic import bytes_per_round
 from saguaro.core.cost_model import RoundTimes, sd_speed, ssd_speed, steady_hit_rate
-from tests.unit.bench.synthetic import answer, plain_rounds, sd_rounds, ssd_rounds, turn
+from tests.unit.bench.synthetic import HIT, answer, plain_rounds, report, sd_rounds, ssd_rounds, turn
 
 GROUPS = RoundGroups.of([answer(rounds=ssd_rounds())])
 
@@ -76,11 +76,7 @@ def test_a_batch_is_predicted_as_so_many_answers_at_once() -> None:
     assert together == pytest.approx(2 * alone)
 
 
-def test_entries_for_a_whole_budget_are_most_of_the_bytes() -> None:
-    answers = (answer(rounds=ssd_rounds()),)
-    small, large = (bytes_per_round(answers, 4, budget) for budget in (0, 8))
-    assert small is not None
-    assert large is not None
-    # Eight entries of four ids below 128 are 32 bytes of ids at the least.
-    assert large >= small + 32
-    assert bytes_per_round((answer(rounds=plain_rounds()),), 4, 8) is None
+def test_bytes_of_a_round_are_means_each_way() -> None:
+    rounds = [report(number, HIT, sent_bytes=40 + number, received_bytes=300) for number in (0, 2)]
+    assert bytes_per_round(rounds) == {"sent": 41.0, "received": 300.0}
+    assert bytes_per_round(()) is None
