@@ -16,7 +16,7 @@ _EXPECTED_ROWS = 8
 # What 16 bits may lose, relative to a layer's largest weight: a 64th of what float32 itself rounds away there.
 _LOSS_LIMIT = 2.0**-30
 _LARGEST_HALF_EXPONENT = 15
-_ROWS_AT_A_TIME = 4096  # an LM head as a whole would need its size several times over
+_ROWS_AT_A_TIME = 256  # the first that 16 bits cannot hold decides, and no temporary is large
 
 
 class PackedLinear(nn.Module):
@@ -51,7 +51,7 @@ class HalfLinear(nn.Module):
         """`weight` [out, in] float32, finite in fp16 after scaling, is copied, not kept. See `half_exponent`."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        scaled = torch.ldexp(weight.detach(), torch.tensor(exponent)) if exponent else weight.detach()
+        scaled = weight.detach() * 2.0**exponent if exponent else weight.detach()
         self._packed = torch.ops.quantized.linear_prepack_fp16(scaled, None)
         self._unscale = 2.0**-exponent
         self._bias = None if bias is None else bias.detach().clone()
@@ -77,7 +77,8 @@ def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear | HalfLinear:
 
 def half_exponent(weight: Tensor) -> int | None:
     """The power of two by which `weight` must be scaled so that fp16 holds it, 0 if none; None if fp16 cannot."""
-    largest = float(weight.abs().max())
+    low, high = torch.aminmax(weight)
+    largest = max(-float(low), float(high))
     if largest == 0.0:
         return 0
     highest = _LARGEST_HALF_EXPONENT - int(torch.frexp(torch.tensor(largest)).exponent)
@@ -89,8 +90,8 @@ def half_exponent(weight: Tensor) -> int | None:
 
 def _loss(weight: Tensor, exponent: int) -> float:
     """The largest error of fp16 times 2**-exponent."""
-    scale = torch.tensor(exponent)
-    kept = torch.ldexp(torch.ldexp(weight, scale).half().float(), -scale)
+    # As a product: `torch.ldexp` takes a power of each element, seconds for a small model.
+    kept = (weight * 2.0**exponent).half().float() * 2.0**-exponent
     return float((kept - weight).abs().max())
 
 
