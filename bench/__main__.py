@@ -28,6 +28,7 @@ _STARTED = time.monotonic()
 # Of a whole run; what is left to a minute is the start of this process and the end of the services.
 _QUICK_SECONDS = 45.0
 _DEFAULT = BenchPlan()
+_LEAST_WIDTH = 110
 _EXIT_FAILED, _EXIT_BAD_INPUT, _EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -215,6 +216,7 @@ def _measure(plan: BenchPlan, as_json: bool, plot: Path | None) -> None:
         sys.stdout.write("\n")
     else:
         console = Console()
+        console.width = max(console.width, _LEAST_WIDTH)  # figures cut off are worse than lines that wrap
         for cell in run.cells:
             console.print(cell_report(cell))
         console.print(origin_line(run.document["provenance"]), soft_wrap=True, markup=False, highlight=False)

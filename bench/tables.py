@@ -119,11 +119,8 @@ def _curve(curve: Mapping[float, float]) -> Table:
 
 
 def _sweep(sweep: SweepResult) -> Table:
-    table = _table(
-        f"automatic policy over fixed ones; over the best, {sweep.best}: {sweep.auto_over_best:.3f}",
-        "mode",
-        "auto over it",
-    )
+    title = f"automatic policy over fixed ones; over the best, {sweep.best}: {sweep.auto_over_best:.3f}"
+    table = _table(title, "mode", "auto over it")
     for policy, ratio in sorted(sweep.auto_over.items(), key=lambda item: item[1]):
         table.add_row(policy, f"{ratio:.3f}")
     return table
