@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from saguaro.core.planner import RoundKind
 from saguaro.errors import InvalidRequest
 from saguaro.types import GenerationRequest, VerifierFrame
 from tests.unit.services.conftest import TinyModels
@@ -34,11 +35,11 @@ def test_a_fixed_policy_is_in_force_at_once() -> None:
 def test_what_auto_has_measured_outlives_another_policy() -> None:
     policies = Policies(max_lookahead=8, max_budget=16)
     auto, _ = policies.planner("auto")
-    auto.observe_lookup(hit=True, depth=3)
+    auto.observe_lookup(hit=True, depth=3, after=RoundKind.HIT)
     known = auto.hit_rate
     fixed, _ = policies.planner("fixed:4,0,inf")
     for _ in range(50):
-        fixed.observe_lookup(hit=False, depth=0)
+        fixed.observe_lookup(hit=False, depth=0, after=RoundKind.WAITED)
     fixed.forward.observe(1, 5_000_000)
     again, budget = policies.planner("auto")
     assert again is auto
