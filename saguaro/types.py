@@ -21,10 +21,11 @@ class AcceptanceMode(enum.IntEnum):
 
 
 class FinishReason(enum.IntEnum):
-    """Why a generation ended by itself."""
+    """Why a generation ended; ABORTED when its caller told it to."""
 
     STOP = 1
     LENGTH = 2
+    ABORTED = 3
 
 
 class TokenProvenance(enum.IntEnum):
@@ -75,13 +76,24 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen. Temperature 0 is greedy; top_k 0 and top_p 1 keep every token."""
+    """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 keep every token.
+
+    `saguaro.core.penalties` says in which order these act. Until the output has `min_tokens`, the `stop_token_ids` are
+    impossible; afterwards the first of them ends it.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
     choice: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, what is added to its logit), distinct ids
+    min_tokens: int = 0
+    stop_token_ids: TokenIds = ()
     constraint: Constraint | None = None
 
 
@@ -116,6 +128,7 @@ class OpenSequence:
     round: int
     token_ids: TokenIds
     sampling: SamplingParams
+    num_prompt_tokens: int  # of token_ids; the others are output, as some penalties ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +247,11 @@ class SpeculatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A tokenized prompt and how to go on from it; `max_tokens` None means up to the context limit."""
+    """A tokenized prompt and how to go on from it; `max_tokens` None means up to the context limit.
+
+    `logprobs` and `prompt_logprobs` ask for `TokenLogprobs` of the output and of the prompt, with `top_logprobs`
+    alternatives each.
+    """
 
     request_id: str
     prompt: TokenIds
@@ -244,6 +261,9 @@ class GenerationRequest:
     ignore_eos: bool = False
     disable_speculation: bool = False
     include_rounds: bool = False
+    logprobs: bool = False
+    prompt_logprobs: bool = False
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,22 +308,43 @@ class SpeculationReport:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStarted:
-    """The generation was admitted; `seed` is the one in force."""
+    """The generation was admitted; `seed` and `acceptance_mode` are those in force."""
 
     seed: int
+    acceptance_mode: AcceptanceMode = AcceptanceMode.COUPLED
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability of one token and of the likeliest ones in its place, best first, by the target's own row.
+
+    Of the model's raw distribution, as OpenAI and vLLM have it: log_softmax of the logits before penalties, bias,
+    temperature and truncation. So a token that was chosen may have a low one, and a banned one a high one.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # (token id, log-probability)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """`TokenLogprobs` of the prompt's tokens from the second on; nothing predicts the first."""
+
+    logprobs: tuple[TokenLogprobs, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRun:
-    """Tokens that one verification emitted, and where each came from."""
+    """Tokens that one verification emitted, and where each came from; one of `logprobs` a token where asked for."""
 
     token_ids: TokenIds
     provenance: tuple[TokenProvenance, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationFinished:
-    """The generation ended by itself."""
+    """The generation ended: by itself, or because it was told to."""
 
     reason: FinishReason
     num_prompt_tokens: int
@@ -312,7 +353,7 @@ class GenerationFinished:
     speculation: SpeculationReport
 
 
-GenerationEvent = GenerationStarted | TokenRun | GenerationFinished
+GenerationEvent = GenerationStarted | PromptLogprobs | TokenRun | GenerationFinished
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,69 +10,18 @@ Everything is a function of a row's logits and parameters alone: the other rows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from saguaro.core.noise import NoiseDomain, gumbel
-from saguaro.types import SamplingParams
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.truncation import topk, truncated
+
+__all__ = ["HEAD_PROBABILITY", "RankedCandidates", "RowSampling", "processed_log_probs", "race", "ranked_candidates"]
 
 HEAD_PROBABILITY = 1e-5
-# Below this a temperature is 0: the law is the argmax but for ties, and logits over temperature would leave float32.
-LEAST_TEMPERATURE = 1e-5
-# Top-p sorts only this many of the likeliest tokens; rows whose mass is spread wider are sorted wholly.
-_SHORT_SORT = 256
-# A maximum is found several times faster than the largest few, so these are searched by the maxima of such blocks.
-_BLOCK = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowSampling:
-    """Parameters of each row of a batch as tensors [rows] on one device, and what holds for the batch as a whole.
-
-    Rows at temperature 0 are kept with temperature 1 and no truncation; `is_random` tells them. The plain values say
-    what can be skipped without asking the device.
-    """
-
-    is_random: Tensor  # bool: temperature > 0
-    temperature: Tensor  # float32
-    top_p: Tensor  # float32, 1 keeps all
-    top_k: Tensor  # int64, 0 keeps all
-    seed: Tensor  # int64, the bits of the uint64
-    choice: Tensor  # int64
-    position: Tensor  # int64, absolute index in the sequence of the token to be chosen
-    any_random: bool
-    all_random: bool
-    any_top_p: bool
-    max_top_k: int
-
-    @classmethod
-    def build(
-        cls, params: Sequence[SamplingParams], positions: Sequence[int], device: torch.device | str = "cpu"
-    ) -> RowSampling:
-        """One element of `params` and `positions` a row, else ValueError. OverflowError for a seed outside uint64."""
-        if len(params) != len(positions):
-            raise ValueError(f"{len(params)} parameters for {len(positions)} positions")
-        is_random = [row.temperature >= LEAST_TEMPERATURE for row in params]
-        temperature = [row.temperature if random else 1.0 for row, random in zip(params, is_random, strict=True)]
-        top_p = [row.top_p if random else 1.0 for row, random in zip(params, is_random, strict=True)]
-        top_k = [row.top_k if random else 0 for row, random in zip(params, is_random, strict=True)]
-        seeds = [int.from_bytes(row.seed.to_bytes(8, "little"), "little", signed=True) for row in params]
-        return cls(
-            is_random=torch.tensor(is_random, dtype=torch.bool, device=device),
-            temperature=torch.tensor(temperature, dtype=torch.float32, device=device),
-            top_p=torch.tensor(top_p, dtype=torch.float32, device=device),
-            top_k=torch.tensor(top_k, dtype=torch.int64, device=device),
-            seed=torch.tensor(seeds, dtype=torch.int64, device=device),
-            choice=torch.tensor([row.choice for row in params], dtype=torch.int64, device=device),
-            position=torch.tensor(positions, dtype=torch.int64, device=device),
-            any_random=any(is_random),
-            all_random=all(is_random),
-            any_top_p=any(value < 1 for value in top_p),
-            max_top_k=max(top_k, default=0),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +36,11 @@ def processed_log_probs(
     logits: Tensor,  # [rows, vocab]
     rows: RowSampling,
 ) -> Tensor:  # [rows, vocab] float32
-    """log p: temperature, then top-k, then top-p, renormalised; removed tokens -inf; one-hot at temperature 0.
-
-    Top-k keeps ties with the k-th token; top-p keeps a token iff the mass of strictly likelier ones is below top_p, so
-    ties with the last one stay too, and the likeliest always stays.
+    """log p of each row, the one distribution that tokens are chosen by: `truncated`, renormalised; -inf for what was
+    removed; one-hot at temperature 0. What depends on a sequence's own tokens is in the logits by then: see
+    `saguaro.core.penalties`.
     """
-    log_probs = _truncated(logits, rows).log_softmax(-1)
+    log_probs = truncated(logits, rows).log_softmax(-1)
     if rows.all_random:
         return log_probs
     greedy = torch.full_like(log_probs, -torch.inf).scatter_(1, logits.argmax(-1, keepdim=True), 0.0)
@@ -110,7 +58,7 @@ def race(
     """
     if not rows.any_random:
         return _first_argmax(logits)
-    probs = _truncated(logits, rows).softmax(-1)
+    probs = truncated(logits, rows).softmax(-1)
     head = (probs >= head_probability) & rows.is_random.unsqueeze(1)
     return _Race.run(logits, probs, rows, head_probability, entered=head).winners
 
@@ -129,45 +77,12 @@ def ranked_candidates(
     """
     if not rows.any_random:
         return _ranked_by_logits(logits, count)
-    probs = _truncated(logits, rows).softmax(-1)
-    likeliest = _topk(probs, count)[0][:, -1:]
+    probs = truncated(logits, rows).softmax(-1)
+    likeliest = topk(probs, count)[0][:, -1:]
     entered = (probs > 0) & ((probs >= likeliest) | (probs >= head_probability) & rows.is_random.unsqueeze(1))
     race = _Race.run(logits, probs, rows, head_probability, entered)
     score = torch.where(rows.is_random[race.row], race.score, logits[race.row, race.token_id].double())
     return _best_of_each_row(race, score, num_entered=entered.sum(-1), count=count)
-
-
-def _truncated(logits: Tensor, rows: RowSampling) -> Tensor:  # [rows, vocab] float32
-    """Logits over temperature, -inf for what top-k and top-p remove."""
-    scaled = logits.float()
-    if rows.any_random:
-        scaled = scaled / rows.temperature.unsqueeze(1)
-    if rows.max_top_k > 0:
-        best = _topk(scaled, rows.max_top_k)[0]
-        kth = best.gather(1, (rows.top_k - 1).clamp(0, best.shape[1] - 1).unsqueeze(1))
-        scaled = scaled.masked_fill((scaled < kth) & (rows.top_k > 0).unsqueeze(1), -torch.inf)
-    if rows.any_top_p:
-        probs = scaled.softmax(-1)
-        scaled = scaled.masked_fill(probs < _least_kept_by_top_p(probs, rows.top_p).unsqueeze(1), -torch.inf)
-    return scaled
-
-
-def _least_kept_by_top_p(probs: Tensor, top_p: Tensor) -> Tensor:  # [rows] float32
-    """The probability from which top-p keeps tokens."""
-    least, mass = _least_kept_of_sorted(probs.topk(min(_SHORT_SORT, probs.shape[1])).values, top_p)
-    unfinished = (mass < top_p) & (top_p < 1)
-    if unfinished.any():
-        ordered = probs[unfinished].sort(descending=True).values
-        least[unfinished], _ = _least_kept_of_sorted(ordered, top_p[unfinished])
-    return least.masked_fill(top_p >= 1, 0.0)
-
-
-def _least_kept_of_sorted(ordered: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:  # [rows] and [rows]
-    """Over probabilities in descending order: the least one before which less than top_p lies, and the mass of all."""
-    mass = ordered.double().cumsum(-1)
-    # The likeliest is kept whatever top_p is, so it is left out of the count; the last kept index is then the count.
-    last = (mass[:, :-1] < top_p.unsqueeze(1)).sum(-1, keepdim=True)
-    return ordered.gather(1, last).squeeze(1), mass[:, -1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,7 +173,7 @@ def _best_of_each_row(race: _Race, score: Tensor, num_entered: Tensor, count: in
 
 
 def _ranked_by_logits(logits: Tensor, count: int) -> RankedCandidates:
-    values, token_ids = _topk(logits, count)
+    values, token_ids = topk(logits, count)
     # Among equal logits topk takes any; the first place belongs to the first argmax, as in `race`.
     winners = _first_argmax(logits)
     if not torch.equal(token_ids[:, 0], winners):
@@ -284,16 +199,3 @@ def _first_argmax(values: Tensor) -> Tensor:  # [rows] int64
     if values.device.type == "cpu":
         return torch.from_numpy(values.numpy().argmax(-1))  # 3 to 20 times as fast as torch's, and the same
     return values.argmax(-1)
-
-
-def _topk(values: Tensor, count: int) -> tuple[Tensor, Tensor]:  # [rows, k] and [rows, k] int64
-    """The k = min(count, vocab) largest of [rows, vocab] in descending order, and their ids; ties in any order."""
-    num_rows, vocab = values.shape
-    if vocab % _BLOCK or count * _BLOCK > vocab // 2:
-        best = values.topk(min(count, vocab))
-        return best.values, best.indices
-    # The k largest lie in the k blocks with the largest maxima.
-    blocks = values.reshape(num_rows, -1, _BLOCK)
-    chosen = blocks.amax(-1).topk(count).indices  # [rows, k]
-    best = blocks[torch.arange(num_rows, device=values.device).unsqueeze(1), chosen].flatten(1).topk(count)
-    return best.values, chosen.gather(1, best.indices // _BLOCK) * _BLOCK + best.indices % _BLOCK
