@@ -5,16 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncGenerator, Iterator
 
-from gateway.detokenize import IncrementalDetokenizer
-from gateway.requests import generation_request, resolve_sampling
+from gateway.choice import Choice
+from gateway.interleave import interleaved
+from gateway.requests import generation_requests, resolve_sampling
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
-from saguaro.answers import AnswerDelta, AnswerEvent, AnswerFinished, AnswerRequest, AnswerStarted, ServedModel
-from saguaro.errors import ConfigurationError, SequenceFault, Unavailable
-from saguaro.types import GenerationFinished, GenerationStarted, TokenIds, TokenRun, VerifierInfo
-from saguaro.validation import validate_model, validate_prompt, validate_vocabulary
+from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
+from saguaro.errors import ConfigurationError, InvalidRequest, SequenceFault, Unavailable
+from saguaro.types import (
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    PromptLogprobs,
+    TokenIds,
+    TokenRun,
+    VerifierInfo,
+)
+from saguaro.validation import (
+    validate_answer_request,
+    validate_model,
+    validate_prompt,
+    validate_sampled_tokens,
+    validate_vocabulary,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,26 +47,55 @@ class Answers:
     async def generate(
         self, request: AnswerRequest, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
-        """Started, deltas, Finished. Raises from the error tree; closing the iterator early aborts the generation."""
-        with self._admitted():
+        """Started, deltas, one Finished a choice. Raises from the error tree; closing the iterator early aborts all."""
+        validate_answer_request(request)
+        with self._admitted(request.n):
+            deadline = time.monotonic() + timeout_seconds
             info = await self._known(request.model)
             sampling = resolve_sampling(request)
+            validate_sampled_tokens(sampling, info.model)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
             prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
             validate_prompt(prompt, info.model)
-            generation = generation_request(request, request_id, prompt, sampling)
-            detokenizer = IncrementalDetokenizer(self._text)
-            async with contextlib.aclosing(self._verifier.generate(generation, timeout_seconds)) as events:
+            generations = generation_requests(request, request_id, prompt, sampling)
+            is_prefilled = asyncio.Event()
+            choices = [
+                self._choice(generation, Choice(self._text, request, index), index, is_prefilled, deadline)
+                for index, generation in enumerate(generations)
+            ]
+            events = choices[0] if len(choices) == 1 else interleaved(choices)
+            async with contextlib.aclosing(events):
                 async for event in events:
-                    match event:
-                        case GenerationStarted():
-                            yield AnswerStarted(request_id, info.model.name, event.seed, prompt)
-                        case TokenRun():
-                            yield AnswerDelta(detokenizer.push(event.token_ids), event.token_ids, event.provenance)
-                        case GenerationFinished():
-                            yield _finished(event, detokenizer.flush())
-                            return
-            raise SequenceFault(f"the verifier ended request {request_id} without saying why")
+                    if isinstance(event, GenerationStarted):
+                        yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)
+                    else:
+                        yield event
+
+    async def _choice(
+        self, request: GenerationRequest, choice: Choice, index: int, is_prefilled: asyncio.Event, deadline: float
+    ) -> AsyncGenerator[GenerationStarted | AnswerEvent]:
+        """One generation's events. Later choices begin when the first has its first token: then the verifier has the
+        prompt's blocks, and they share them.
+        """
+        if index > 0:
+            await is_prefilled.wait()
+        timeout_seconds = max(deadline - time.monotonic(), 0.0)
+        async with contextlib.aclosing(self._verifier.generate(request, timeout_seconds)) as events:
+            async for event in events:
+                match event:
+                    case GenerationStarted() if index == 0:
+                        yield event
+                    case PromptLogprobs():
+                        yield AnswerPrompt(event.logprobs)
+                    case TokenRun() if not choice.is_stopped:
+                        is_prefilled.set()
+                        yield choice.take(event)
+                        if choice.is_stopped:
+                            await self._verifier.abort(request.request_id)
+                    case GenerationFinished():
+                        yield choice.finish(event)
+                        return
+        raise SequenceFault(f"the verifier ended request {request.request_id} without saying why")
 
     async def tokenize(self, model: str, text: str) -> TokenIds:
         """Text as it stands, to ids."""
@@ -75,14 +120,18 @@ class Answers:
         return info
 
     @contextlib.contextmanager
-    def _admitted(self) -> Iterator[None]:
-        if self._num_running >= self._max_concurrent:
-            raise Unavailable(f"{self._num_running} answers are in flight, as many as this gateway takes")
-        self._num_running += 1
+    def _admitted(self, num_choices: int) -> Iterator[None]:
+        if num_choices > self._max_concurrent:
+            raise InvalidRequest("n", f"n is {num_choices}; this gateway takes {self._max_concurrent} answers at once")
+        if self._num_running + num_choices > self._max_concurrent:
+            raise Unavailable(
+                f"{self._num_running} answers are in flight; this gateway takes {self._max_concurrent} at once"
+            )
+        self._num_running += num_choices
         try:
             yield
         finally:
-            self._num_running -= 1
+            self._num_running -= num_choices
 
 
 def check_tokenizer(text: TextModel, info: VerifierInfo) -> None:
@@ -92,14 +141,3 @@ def check_tokenizer(text: TextModel, info: VerifierInfo) -> None:
             f"the gateway's tokenizer has {text.vocabulary_size} tokens, the verifier's model {info.model.name} "
             f"{info.model.usable_vocabulary_tokens}; set --tokenizer to the verifier's target"
         )
-
-
-def _finished(event: GenerationFinished, rest: str) -> AnswerFinished:
-    return AnswerFinished(
-        reason=event.reason,
-        text=rest,
-        num_prompt_tokens=event.num_prompt_tokens,
-        num_generated_tokens=event.num_generated_tokens,
-        num_cached_prompt_tokens=event.num_cached_prompt_tokens,
-        speculation=event.speculation,
-    )

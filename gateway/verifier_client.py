@@ -21,6 +21,7 @@ from saguaro.wire.verifier import event_from_proto, generation_request_to_proto,
 logger = logging.getLogger(__name__)
 
 _INFO_TIMEOUT_SECONDS = 5.0
+_ABORT_TIMEOUT_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
 
 
@@ -91,6 +92,13 @@ class VerifierClient:
         finally:
             with contextlib.suppress(Exception):
                 call.cancel()
+
+    async def abort(self, request_id: str) -> None:
+        """End a generation at the verifier: its last event comes at once. Harmless when it has ended already."""
+        try:
+            await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ABORT_TIMEOUT_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(error) from None
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
         typed = error_of(error, self._peer)

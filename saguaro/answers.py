@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from saguaro.types import FinishReason, ModelIdentity, SpeculationReport, TokenIds, TokenProvenance
+from saguaro.types import (
+    AcceptanceMode,
+    FinishReason,
+    ModelIdentity,
+    SamplingParams,
+    SpeculationReport,
+    TokenIds,
+    TokenLogprobs,
+    TokenProvenance,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,45 +52,63 @@ Prompt = TextPrompt | ChatPrompt | TokenPrompt
 class AnswerRequest:
     """A prompt and how to go on from it.
 
-    `seed` None lets the gateway draw one; `max_tokens` None means up to the context limit; `model` "" takes the one
-    that is served.
+    `seed` takes the place of `sampling.seed`; None lets the gateway draw one. `max_tokens` None means up to the context
+    limit; `model` "" takes the one that is served. `n` choices have the noise of `sampling.choice`, + 1, + 2, ...
+    `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
     """
 
     prompt: Prompt
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int | None = None
-    choice: int = 0
+    n: int = 1
+    stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     model: str = ""
     ignore_eos: bool = False
     disable_speculation: bool = False
     include_rounds: bool = False
+    logprobs: bool = False
+    prompt_logprobs: bool = False
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerStarted:
-    """The request was admitted; `seed` is the one in force, `prompt_token_ids` the prompt as the target sees it."""
+    """The request was admitted; `seed` and `acceptance_mode` are those in force, `prompt_token_ids` the prompt as the
+    target sees it.
+    """
 
     request_id: str
     model: str
     seed: int
     prompt_token_ids: TokenIds
+    acceptance_mode: AcceptanceMode = AcceptanceMode.COUPLED
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPrompt:
+    """The prompt was computed: `logprobs` of its tokens from the second on."""
+
+    logprobs: tuple[TokenLogprobs, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerDelta:
-    """More of the answer: whole characters, and the tokens of one verification with where each came from."""
+    """More of one choice: whole characters, and tokens with where each came from and, where asked for, logprobs.
+
+    The text lags behind the tokens while a character, or what may become a stop string, is incomplete.
+    """
 
     text: str
     token_ids: TokenIds
     provenance: tuple[TokenProvenance, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinished:
-    """The answer ended by itself; `text` is what was held back until then."""
+    """A choice ended; `text` is what was held back until then. Its tokens end with the one that ended it."""
 
     reason: FinishReason
     text: str
@@ -89,9 +116,10 @@ class AnswerFinished:
     num_generated_tokens: int
     num_cached_prompt_tokens: int
     speculation: SpeculationReport
+    choice: int = 0
 
 
-AnswerEvent = AnswerStarted | AnswerDelta | AnswerFinished
+AnswerEvent = AnswerStarted | AnswerPrompt | AnswerDelta | AnswerFinished
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from saguaro.answers import AnswerRequest
 from saguaro.errors import InvalidRequest, ModelNotFound
 from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
 
 MAX_TEMPERATURE = 100.0
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0  # logits stay far inside float32
+MAX_PENALTY = 2.0
+MAX_BIAS = 100.0
+MAX_BIASED_TOKENS = 1024
+MAX_STOP_TOKENS = 128
+MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 16, 1024
+MAX_TOP_LOGPROBS = 20
+MAX_CHOICES = 128
 # Compiling takes time, and stack, that grow with the text, some of it quadratically; these keep it below a second.
 MAX_CONSTRAINT_BYTES = {
     ConstraintKind.JSON_SCHEMA: 65536,
@@ -21,21 +31,39 @@ _UINT32_END = 1 << 32
 _UINT64_END = 1 << 64
 
 
+def validate_answer_request(request: AnswerRequest) -> None:
+    """Raise InvalidRequest for what no model could serve, whatever its vocabulary and context."""
+    sampling = request.sampling if request.seed is None else replace(request.sampling, seed=request.seed)
+    validate_sampling(sampling)
+    validate_max_tokens(request.max_tokens, sampling.min_tokens)
+    validate_choices(request.n, sampling.choice)
+    validate_stop(request.stop)
+    validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
+
+
 def validate_sampling(sampling: SamplingParams) -> None:
     """Raise InvalidRequest, naming the field, the value and the bound, unless `sampling` can be served."""
-    temperature, top_p, top_k = sampling.temperature, sampling.top_p, sampling.top_k
-    if not (math.isfinite(temperature) and 0 <= temperature <= MAX_TEMPERATURE):
-        raise InvalidRequest(
-            "sampling.temperature", f"temperature is {temperature}; it must be from 0 (greedy) to {MAX_TEMPERATURE:g}"
-        )
-    if not (math.isfinite(top_p) and 0 < top_p <= 1):
-        raise InvalidRequest("sampling.top_p", f"top_p is {top_p}; it must be above 0 and at most 1 (keeps all)")
-    if not 0 <= top_k < _UINT32_END:
-        raise InvalidRequest("sampling.top_k", f"top_k is {top_k}; it must be 0 (keeps all) or more, in 32 bits")
-    if not 0 <= sampling.seed < _UINT64_END:
-        raise InvalidRequest("sampling.seed", f"seed is {sampling.seed}; it must be from 0 to 2**64 - 1")
-    if not 0 <= sampling.choice < _UINT32_END:
-        raise InvalidRequest("sampling.choice", f"choice is {sampling.choice}; it must be from 0 to 2**32 - 1")
+    _within("sampling.temperature", sampling.temperature, 0, MAX_TEMPERATURE, "from 0 (greedy) to 100")
+    if not (math.isfinite(sampling.top_p) and 0 < sampling.top_p <= 1):
+        raise _refused("sampling.top_p", sampling.top_p, "above 0 and at most 1 (keeps all)")
+    _within("sampling.top_k", sampling.top_k, 0, _UINT32_END - 1, "0 (keeps all) or more, in 32 bits")
+    _within("sampling.min_p", sampling.min_p, 0, 1, "from 0 (keeps all) to 1")
+    _within(
+        "sampling.repetition_penalty",
+        sampling.repetition_penalty,
+        MIN_REPETITION_PENALTY,
+        MAX_REPETITION_PENALTY,
+        "from 0.01 to 100; 1 is none",
+    )
+    for name, penalty in (("presence", sampling.presence_penalty), ("frequency", sampling.frequency_penalty)):
+        _within(f"sampling.{name}_penalty", penalty, -MAX_PENALTY, MAX_PENALTY, "from -2 to 2; 0 is none")
+    _within("sampling.seed", sampling.seed, 0, _UINT64_END - 1, "from 0 to 2**64 - 1")
+    _within("sampling.choice", sampling.choice, 0, _UINT32_END - 1, "from 0 to 2**32 - 1")
+    _within("sampling.min_tokens", sampling.min_tokens, 0, _UINT32_END - 1, "0 or more, in 32 bits")
+    _at_most("sampling.stop_token_ids", len(sampling.stop_token_ids), MAX_STOP_TOKENS, "tokens")
+    for token in sampling.stop_token_ids:
+        _within("sampling.stop_token_ids", token, 0, _UINT32_END - 1, "token ids, from 0 to 2**32 - 1")
+    _validate_logit_bias(sampling.logit_bias)
     if sampling.constraint is not None:
         validate_constraint(sampling.constraint)
 
@@ -67,12 +95,63 @@ def validate_constraint(constraint: Constraint) -> None:
             )
 
 
-def validate_max_tokens(max_tokens: int | None) -> None:
-    """Raise InvalidRequest for less than one token; None is up to the context limit."""
-    if max_tokens is not None and max_tokens < 1:
+def _validate_logit_bias(logit_bias: Sequence[tuple[int, float]]) -> None:
+    field = "sampling.logit_bias"
+    _at_most(field, len(logit_bias), MAX_BIASED_TOKENS, "tokens")
+    seen: set[int] = set()
+    for token, bias in logit_bias:
+        if not 0 <= token < _UINT32_END or token in seen:
+            what = "twice" if token in seen else "no token id from 0 to 2**32 - 1"
+            raise InvalidRequest(field, f"logit_bias has token {token}, {what}; each token may have one bias")
+        if not (math.isfinite(bias) and -MAX_BIAS <= bias <= MAX_BIAS):
+            raise InvalidRequest(field, f"logit_bias of token {token} is {bias}; it must be from -100 to 100")
+        seen.add(token)
+
+
+def validate_sampled_tokens(sampling: SamplingParams, served: ModelIdentity) -> None:
+    """Raise InvalidRequest for a bias or a stop token that the model has no token for."""
+    validate_vocabulary("sampling.logit_bias", [token for token, _ in sampling.logit_bias], served)
+    validate_vocabulary("sampling.stop_token_ids", sampling.stop_token_ids, served)
+
+
+def validate_max_tokens(max_tokens: int | None, min_tokens: int = 0) -> None:
+    """Raise InvalidRequest for less than one token, or less than the least; None is up to the context limit."""
+    if max_tokens is None:
+        return
+    if not 1 <= max_tokens < _UINT32_END:
         raise InvalidRequest(
-            "max_tokens", f"max_tokens is {max_tokens}; it must be at least 1, or absent for up to the context limit"
+            "max_tokens",
+            f"max_tokens is {max_tokens}; it must be at least 1, in 32 bits, or absent for up to the context limit",
         )
+    if min_tokens > max_tokens:
+        raise InvalidRequest(
+            "sampling.min_tokens", f"min_tokens is {min_tokens}; it must be at most max_tokens, which is {max_tokens}"
+        )
+
+
+def validate_logprobs(top_logprobs: int, *, wanted: bool) -> None:
+    """Raise InvalidRequest for too many alternatives, or for alternatives to logprobs that are not `wanted`."""
+    _within("top_logprobs", top_logprobs, 0, MAX_TOP_LOGPROBS, f"from 0 to {MAX_TOP_LOGPROBS}")
+    if top_logprobs and not wanted:
+        raise InvalidRequest(
+            "top_logprobs", f"top_logprobs is {top_logprobs}, but neither logprobs nor prompt_logprobs are asked for"
+        )
+
+
+def validate_choices(n: int, first: int) -> None:
+    """Raise InvalidRequest unless `n` choices, numbered from `first` on, can be served."""
+    _within("n", n, 1, MAX_CHOICES, f"from 1 to {MAX_CHOICES}")
+    _within("sampling.choice", first, 0, _UINT32_END - n, f"at most 2**32 - {n}, so that {n} choices have numbers")
+
+
+def validate_stop(stop: Sequence[str]) -> None:
+    """Raise InvalidRequest for too many stop strings, or one that is empty or too long."""
+    _at_most("stop", len(stop), MAX_STOP_STRINGS, "strings")
+    for text in stop:
+        if not 1 <= len(text) <= MAX_STOP_CHARACTERS:
+            raise InvalidRequest(
+                "stop", f"a stop string has {len(text)} characters; it must have from 1 to {MAX_STOP_CHARACTERS}"
+            )
 
 
 def validate_model(name: str, served: ModelIdentity) -> None:
@@ -103,3 +182,18 @@ def validate_vocabulary(field: str, token_ids: Sequence[int], served: ModelIdent
         raise InvalidRequest(
             field, f"token id {token_ids[position]} at position {position} is not in the vocabulary of {bound} tokens"
         )
+
+
+def _within(field: str, value: float, least: float, most: float, bounds: str) -> None:
+    if not (math.isfinite(value) and least <= value <= most):
+        raise _refused(field, value, bounds)
+
+
+def _at_most(field: str, count: int, most: int, what: str) -> None:
+    if count > most:
+        raise InvalidRequest(field, f"{field.rpartition('.')[2]} has {count} {what}; it may have at most {most}")
+
+
+def _refused(field: str, value: float, bounds: str) -> InvalidRequest:
+    name = field.rpartition(".")[2]
+    return InvalidRequest(field, f"{name} is {value}; it must be {bounds}")

@@ -11,24 +11,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+
+from torch import Tensor
 
 from saguaro.core.acceptance import accept
+from saguaro.core.logprobs import token_logprobs
 from saguaro.core.planner import Planner
-from saguaro.core.sampling import RowSampling, race
 from saguaro.engine.runner import Runner
 from saguaro.errors import SequenceFault, Unavailable
 from saguaro.types import (
+    FinishReason,
     GenerationEvent,
     LookupResult,
     RoundReport,
-    SamplingParams,
     TokenProvenance,
     TokenRun,
     VerificationOutcome,
 )
-from verifier_service.scheduler import Row, Scheduler
+from verifier_service.scheduler import Scheduler
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
+from verifier_service.target_rows import TargetRows
 from verifier_service.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -63,8 +67,7 @@ class DecodeLoop:
         )
         self._runner = runner
         self._deliver = deliver
-        # Rows at temperature 0 need no parameters, whatever their number.
-        self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
+        self._target_rows = TargetRows(runner.device)
         self._outbox: list[tuple[EventSink, GenerationEvent | Exception]] = []
         self._max_waiting = max_waiting
         self._wake = wake
@@ -97,6 +100,10 @@ class DecodeLoop:
         """End a sequence wherever it is; both sides' blocks are freed. Harmless when it has ended already."""
         self.post(lambda: self._remove(sequence))
 
+    def stop(self, sequence: Sequence) -> None:
+        """Like `abort`, for a caller that has all it wants and is told how it went: a last event goes out."""
+        self.post(lambda: self._stop(sequence))
+
     def post(self, message: Callable[[], None]) -> None:
         """Run `message` on the engine thread before the next step."""
         self._inbox.append(message)
@@ -122,15 +129,17 @@ class DecodeLoop:
             self.planner.forward.observe(num_tokens, forward_ns)
             self.planner.next_step(len(self.scheduler.running))
 
-        verified = [row for row in rows if not row.is_inner_prefill]
-        target_tokens = race(logits.rows, self._sampling(verified)).tolist() if verified else []
-        outcomes = accept(target_tokens, [row.sequence.speculation for row in verified])
-        for row in rows:
+        target_tokens = self._target_rows.choose(rows, logits)
+        verified = [(row, logits.of(index)) for index, row in enumerate(rows) if not row.is_inner_prefill]
+        outcomes = accept(target_tokens, [row.sequence.speculation for row, _ in verified])
+        for index, row in enumerate(rows):
+            if row.sequence.scores_prompt:
+                row.sequence.score_prompt(logits.of(index))
             if row.is_inner_prefill:
                 row.sequence.took_prefill(row.chunk)
         self._take_inbox()  # what the speculator pushed during the forward counts in the lookups below
-        for row, outcome in zip(verified, outcomes, strict=True):
-            self._end_round(row.sequence, outcome, started_ns, forward_ns)
+        for (row, own_logits), outcome in zip(verified, outcomes, strict=True):
+            self._end_round(row.sequence, outcome, own_logits[-row.num_choosing :], started_ns, forward_ns)
         return 0
 
     def _take_inbox(self) -> None:
@@ -149,16 +158,13 @@ class DecodeLoop:
             if sequence.wait_until_ns is not None:
                 self.speculations.poll(sequence, now_ns)
 
-    def _sampling(self, rows: list[Row]) -> RowSampling:
-        """Row i of a sequence predicts the token at position len(tokens) + i."""
-        if all(row.sequence.request.sampling.temperature == 0.0 for row in rows):
-            return self._greedy
-        params = [row.sequence.request.sampling for row in rows for _ in range(row.chunk.num_logits)]
-        positions = [len(row.sequence.tokens) + i for row in rows for i in range(row.chunk.num_logits)]
-        return RowSampling.build(params, positions, self._runner.device)
+    def _end_round(
+        self, sequence: Sequence, outcome: VerificationOutcome, logits: Tensor, started_ns: int, forward_ns: int
+    ) -> None:
+        """The outcome is known: tokens are appended, the next speculation is looked up, the tokens go out.
 
-    def _end_round(self, sequence: Sequence, outcome: VerificationOutcome, started_ns: int, forward_ns: int) -> None:
-        """The outcome is known: tokens are appended, the next speculation is looked up, the tokens go out."""
+        `logits` [K + 1, vocab]: the rows that chose them.
+        """
         if sequence not in self.scheduler.running:
             return  # aborted while the forward ran
         num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
@@ -188,14 +194,26 @@ class DecodeLoop:
             )
         )
         sequence.ready_since_ns = ended_ns
+        if sequence.request.logprobs:
+            run = replace(run, logprobs=token_logprobs(logits, run.token_ids, sequence.request.top_logprobs))
         self._emit(sequence, run)
 
     def _emit(self, sequence: Sequence, run: TokenRun) -> None:
+        if sequence.request.prompt_logprobs and sequence.round == 1:
+            self._outbox.append((sequence.sink, sequence.take_prompt_logprobs()))
         self._outbox.append((sequence.sink, run))
         if sequence.finish_reason is not None:
-            speculating, reason = self.speculations.state_of(sequence)
-            self._remove(sequence)
-            self._outbox.append((sequence.sink, sequence.finished(speculating=speculating, reason=reason)))
+            self._finish(sequence)
+
+    def _finish(self, sequence: Sequence) -> None:
+        speculating, reason = self.speculations.state_of(sequence)
+        self._remove(sequence)
+        self._outbox.append((sequence.sink, sequence.finished(speculating=speculating, reason=reason)))
+
+    def _stop(self, sequence: Sequence) -> None:
+        if sequence.finish_reason is None and sequence in (*self.scheduler.running, *self.scheduler.waiting):
+            sequence.finish_reason = FinishReason.ABORTED
+            self._finish(sequence)
 
     def _hand_out(self) -> None:
         if self._outbox:

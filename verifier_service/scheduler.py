@@ -18,11 +18,12 @@ class Row:
     sequence: Sequence
     chunk: Chunk
     is_prefill: bool  # the prompt, or what a preempted sequence computes again
+    is_inner_prefill: bool  # more of it follows, so that no token comes of this forward
 
     @property
-    def is_inner_prefill(self) -> bool:
-        """Whether more of the prompt follows, so that no token comes of this forward."""
-        return self.chunk.num_logits == 0
+    def num_choosing(self) -> int:
+        """The last so many logits rows each choose a token."""
+        return 0 if self.is_inner_prefill else len(self.sequence.speculation) + 1
 
 
 class Scheduler:
@@ -76,7 +77,8 @@ class Scheduler:
                 break
             if sequence.is_prefilling:
                 prefill_left = max(prefill_left - len(chunk.token_ids), 0)
-            rows.append(Row(sequence, chunk, sequence.is_prefilling))
+            is_inner = sequence.num_cached + len(chunk.token_ids) < len(sequence.tokens)
+            rows.append(Row(sequence, chunk, sequence.is_prefilling, is_inner))
         return rows
 
     def _admit(self) -> None:

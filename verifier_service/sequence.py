@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from torch import Tensor
+
+from saguaro.core.logprobs import token_logprobs
 from saguaro.core.ngram import NgramIndex
+from saguaro.core.penalties import SequenceRules
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
@@ -13,9 +18,11 @@ from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
     LookupResult,
+    PromptLogprobs,
     RoundReport,
     SpeculationReport,
     TokenIds,
+    TokenLogprobs,
     TokenProvenance,
     TokenRun,
     VerificationOutcome,
@@ -42,6 +49,14 @@ class Sequence:
     ) -> None:
         self.sequence_id = sequence_id
         self.request = request
+        end_token_ids = eos_token_ids.difference(request.sampling.stop_token_ids)
+        if request.ignore_eos:
+            end_token_ids = frozenset()
+        # As it is in force: every token that ends the sequence is among the stop tokens.
+        self.sampling = replace(
+            request.sampling, stop_token_ids=(*request.sampling.stop_token_ids, *sorted(end_token_ids))
+        )
+        self.rules = SequenceRules.of(self.sampling, request.prompt)
         self.table = table
         self.sink = sink
         self.tokens: list[int] = list(request.prompt)
@@ -58,7 +73,8 @@ class Sequence:
         self.wait_until_ns: int | None = None
         self.submitted_ns = self.ready_since_ns = 0
         self.ngrams = NgramIndex()
-        self._eos_token_ids = frozenset() if request.ignore_eos else eos_token_ids
+        self._end_token_ids = frozenset(self.sampling.stop_token_ids)
+        self._prompt_logprobs: list[TokenLogprobs] = []
         most = length_limit - self.num_prompt
         self._max_tokens = most if request.max_tokens is None else min(request.max_tokens, most)
         self._rounds: list[RoundReport] = []
@@ -75,6 +91,11 @@ class Sequence:
         return self.num_cached < len(self.tokens) - 1 or self.round == 0
 
     @property
+    def scores_prompt(self) -> bool:
+        """Whether the prompt's log-probabilities are still wanted, so that its rows must be computed."""
+        return self.request.prompt_logprobs and self.round == 0
+
+    @property
     def max_speculation(self) -> int:
         """Draft tokens that could still be emitted beside a bonus token."""
         return self._max_tokens - self.num_generated - 1
@@ -82,7 +103,9 @@ class Sequence:
     # --- the forward --------------------------------------------------------------------------------------------------
 
     def adopt_prefix(self) -> None:
-        """Take over cached blocks that hold the beginning of these tokens."""
+        """Take over cached blocks that hold the beginning of these tokens; not of a prompt whose rows are wanted."""
+        if self.scores_prompt:
+            return
         self.num_cached = self.table.match_prefix(self.tokens)
         if self.round == 0:
             self.num_cached_prompt = self.num_cached
@@ -90,21 +113,34 @@ class Sequence:
     def next_chunk(self, max_tokens: int) -> Chunk:
         """The tokens of the next forward: part of the prompt, or the last token and the speculation.
 
+        Logits are wanted of the last token and the speculation, and of a prompt that is scored.
         Raises OutOfBlocks and changes nothing if their KV has no room.
         """
         end = len(self.tokens)
         if end - self.num_cached > max_tokens:
             end = self.num_cached + max_tokens
             self.table.reserve(end)
-            return Chunk.causal(self.tokens[self.num_cached : end], self.num_cached, self.table, 0)
+            num_logits = end - self.num_cached if self.scores_prompt else 0
+            return Chunk.causal(self.tokens[self.num_cached : end], self.num_cached, self.table, num_logits)
         self.table.reserve(end + len(self.speculation))
         token_ids = [*self.tokens[self.num_cached :], *self.speculation]
-        return Chunk.causal(token_ids, self.num_cached, self.table, len(self.speculation) + 1)
+        num_logits = len(token_ids) if self.scores_prompt else len(self.speculation) + 1
+        return Chunk.causal(token_ids, self.num_cached, self.table, num_logits)
 
     def took_prefill(self, chunk: Chunk) -> None:
         """An inner chunk of the prompt was computed."""
         self.num_cached += len(chunk.token_ids)
         self.table.commit(self.tokens, self.num_cached)
+
+    def score_prompt(self, logits: Tensor) -> None:
+        """Rows [rows, vocab] from `num_cached` on were computed: each says how likely its next prompt token was."""
+        following = self.request.prompt[self.num_cached + 1 : self.num_cached + 1 + len(logits)]
+        self._prompt_logprobs += token_logprobs(logits, following, self.request.top_logprobs)
+
+    def take_prompt_logprobs(self) -> PromptLogprobs:
+        """All of the prompt's log-probabilities, once it was computed."""
+        logprobs, self._prompt_logprobs = tuple(self._prompt_logprobs), []
+        return PromptLogprobs(logprobs)
 
     def verify_next(self, speculation: TokenIds, drafted_as: TokenProvenance, drafting_ns: int = 0) -> None:
         """Set the speculation of the next forward, cut to what could still be emitted."""
@@ -121,15 +157,17 @@ class Sequence:
         provenance.append(TokenProvenance.BONUS if self.speculation else TokenProvenance.PLAIN)
         length = self._end_of_run(run)
         self.tokens += run[:length]
+        if self.rules is not None:
+            self.rules.extend(run[:length])
         self.num_cached = len(self.tokens) - 1
         self.table.truncate(self.num_cached)
         self.table.commit(self.tokens, self.num_cached)
         return TokenRun(tuple(run[:length]), tuple(provenance[:length]))
 
     def _end_of_run(self, run: list[int]) -> int:
-        """Length of the run up to the earliest end: an end-of-sequence token, then max_tokens."""
+        """Length of the run up to the earliest end: an end-of-sequence or stop token, then max_tokens."""
         for index, token in enumerate(run[: self._max_tokens - self.num_generated]):
-            if token in self._eos_token_ids:
+            if token in self._end_token_ids:
                 self.finish_reason = FinishReason.STOP
                 return index + 1
         if self.num_generated + len(run) >= self._max_tokens:
@@ -154,6 +192,7 @@ class Sequence:
         """Give all KV back; the tokens stay and are computed again later."""
         self.table.free()
         self.num_cached = 0
+        self._prompt_logprobs.clear()
         self.verify_next((), TokenProvenance.PLAIN)
         self.wait_until_ns = None
 

@@ -8,10 +8,24 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 
 from saguaro.errors import InvalidRequest
-from saguaro.types import GenerationEvent, GenerationFinished, GenerationRequest, GenerationStarted, ModelIdentity
+from saguaro.types import (
+    AcceptanceMode,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    ModelIdentity,
+)
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
-from saguaro.validation import validate_max_tokens, validate_model, validate_prompt, validate_sampling
+from saguaro.validation import (
+    validate_logprobs,
+    validate_max_tokens,
+    validate_model,
+    validate_prompt,
+    validate_sampled_tokens,
+    validate_sampling,
+)
 from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
 from verifier_service.worker import VerifierWorker
 
@@ -22,8 +36,10 @@ def validate(request: GenerationRequest, model: ModelIdentity) -> None:
     if not request.request_id:
         raise InvalidRequest("request_id", "request_id is empty; choose one that no running generation has")
     validate_prompt(request.prompt, model)
-    validate_max_tokens(request.max_tokens)
     validate_sampling(request.sampling)
+    validate_sampled_tokens(request.sampling, model)
+    validate_max_tokens(request.max_tokens, request.sampling.min_tokens)
+    validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
 
 
 class VerifierService(VerifierServiceServicer):
@@ -31,7 +47,7 @@ class VerifierService(VerifierServiceServicer):
 
     def __init__(self, worker: VerifierWorker) -> None:
         self._worker = worker
-        self._aborts: dict[str, Callable[[], None]] = {}
+        self._stops: dict[str, Callable[[], None]] = {}
 
     async def Generate(
         self, request: pb.VerifierServiceGenerateRequest, context: grpc.aio.ServicerContext
@@ -39,33 +55,29 @@ class VerifierService(VerifierServiceServicer):
         """Stream a generation's events; the caller's going away, in any way, aborts it."""
         generation = generation_request_from_proto(request)
         validate(generation, self._worker.identity)
-        if generation.request_id in self._aborts:
+        if generation.request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
-        events: asyncio.Queue[GenerationEvent | Exception | None] = asyncio.Queue()
-        abort_engine = self._worker.submit(generation, events.put_nowait)
-
-        def abort() -> None:
-            abort_engine()
-            events.put_nowait(None)
-
-        self._aborts[generation.request_id] = abort
+        events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()
+        handle = self._worker.submit(generation, events.put_nowait)
+        self._stops[generation.request_id] = handle.stop
         try:
-            yield event_to_proto(GenerationStarted(generation.sampling.seed))
-            while (event := await events.get()) is not None:
+            yield event_to_proto(GenerationStarted(generation.sampling.seed, AcceptanceMode.COUPLED))
+            while True:
+                event = await events.get()
                 if isinstance(event, Exception):
                     raise event
                 yield event_to_proto(event)
                 if isinstance(event, GenerationFinished):
                     return
         finally:
-            del self._aborts[generation.request_id]
-            abort_engine()
+            del self._stops[generation.request_id]
+            handle.abort()
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
-        """End a generation; unknown ids are fine."""
-        abort = self._aborts.get(request.request_id)
-        if abort is not None:
-            abort()
+        """End a generation: its stream ends with Finished. Unknown ids are fine."""
+        stop = self._stops.get(request.request_id)
+        if stop is not None:
+            stop()
         return pb.AbortResponse()
 
     async def GetVerifierInfo(

@@ -184,7 +184,8 @@ class Speculations:
                 self._last_epoch,
                 round,
                 tuple(sequence.tokens),
-                sequence.request.sampling,
+                sequence.sampling,
+                sequence.num_prompt,
             )
         )
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
@@ -26,6 +27,14 @@ from verifier_service.policy import Policies, parse_policy
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationHandle:
+    """How to end a generation before its own end; both are harmless afterwards."""
+
+    stop: Callable[[], None]  # its last event still comes
+    abort: Callable[[], None]  # nobody listens any more
 
 
 class VerifierWorker:
@@ -129,8 +138,8 @@ class VerifierWorker:
 
     # --- for the service ----------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerationRequest, sink: EventSink) -> Callable[[], None]:
-        """Start a generation; its events come to `sink` on the event loop. Returns how to abort it."""
+    def submit(self, request: GenerationRequest, sink: EventSink) -> GenerationHandle:
+        """Start a generation; its events come to `sink` on the event loop."""
         sequence = Sequence(
             next(self._sequence_ids),
             request,
@@ -140,7 +149,7 @@ class VerifierWorker:
             length_limit=self.identity.context_limit_tokens,
         )
         self.loop.submit(sequence)
-        return lambda: self.loop.abort(sequence)
+        return GenerationHandle(stop=lambda: self.loop.stop(sequence), abort=lambda: self.loop.abort(sequence))
 
     async def set_policy(self, text: str) -> None:
         """Follow the policy from the next step on; returns when it is in force. Raises InvalidRequest."""

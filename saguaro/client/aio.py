@@ -22,12 +22,15 @@ from saguaro.wire.status import error_of
 
 
 class AsyncAnswerStream:
-    """Deltas of one answer, while they come. Leaving the `async with` block before the end cancels the answer."""
+    """Deltas of one answer, while they come; those of several choices (`n`) come mixed, each with its index.
 
-    def __init__(self, call: Any, peer: str, sent_at: float) -> None:
+    Leaving the `async with` block before the end cancels the answer.
+    """
+
+    def __init__(self, call: Any, peer: str, sent_at: float, num_choices: int) -> None:
         self._call = call
         self._peer = peer
-        self._builder = AnswerBuilder(sent_at)
+        self._builder = AnswerBuilder(sent_at, num_choices)
 
     async def __aenter__(self) -> Self:
         return self
@@ -46,7 +49,7 @@ class AsyncAnswerStream:
                     yield delta
         except grpc.aio.AioRpcError as error:
             raise error_of(error, self._peer) from None
-        if self._builder.result is None:
+        if self._builder.results is None:
             raise SequenceFault(f"{self._peer} ended the answer without saying why")
 
     @property
@@ -56,13 +59,18 @@ class AsyncAnswerStream:
 
     @property
     def result(self) -> Answer:
-        """The whole answer; RuntimeError before the stream has ended."""
-        if self._builder.result is None:
+        """The whole answer, of several the first; RuntimeError before the stream has ended."""
+        return self.results[0]
+
+    @property
+    def results(self) -> tuple[Answer, ...]:
+        """Every choice, in order; RuntimeError before the stream has ended."""
+        if self._builder.results is None:
             raise RuntimeError("the answer has not ended; read the stream to its end, or await finish()")
-        return self._builder.result
+        return self._builder.results
 
     async def finish(self) -> Answer:
-        """Read to the end and return the whole answer."""
+        """Read to the end and return the whole answer, of several the first: see `results`."""
         async for _ in self:
             pass
         return self.result
@@ -102,7 +110,8 @@ class AsyncClient:
         """
         request = build_request(prompt, options)
         sent_at = time.monotonic()
-        return AsyncAnswerStream(self._stub.Generate(request, timeout=timeout_seconds), self._peer, sent_at)
+        call = self._stub.Generate(request, timeout=timeout_seconds)
+        return AsyncAnswerStream(call, self._peer, sent_at, request.n)
 
     async def tokenize(self, text: str, *, model: str = "", timeout_seconds: float | None = None) -> TokenIds:
         """Token ids of text as it stands."""

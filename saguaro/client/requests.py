@@ -9,7 +9,7 @@ from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, Text
 from saguaro.errors import InvalidRequest
 from saguaro.types import SamplingParams
 from saguaro.v1 import gateway_pb2 as pb
-from saguaro.validation import validate_sampling
+from saguaro.validation import validate_answer_request
 from saguaro.wire.gateway import answer_request_to_proto
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -21,43 +21,83 @@ _UINT32_END = 1 << 32
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Keyword arguments of `generate`; the defaults are those of `AnswerRequest`.
+    """Keyword arguments of `generate`; the defaults are those of `AnswerRequest` and `SamplingParams`.
 
-    temperature: 0 is greedy. top_p: share of probability that stays. top_k: number of tokens that stay, 0 keeps all.
-    max_tokens: None goes on to the context limit. seed: None draws one; the result says which. model: "" takes the
-    one that is served. ignore_eos: go on past the end of the answer. speculation: False decodes plainly, to the
-    same tokens. include_rounds: the result reports every round.
+    Which tokens: temperature: 0 is greedy. top_p: share of probability that stays. top_k: number of tokens that stay, 0
+    keeps all. min_p: least probability that stays, relative to the likeliest token's. repetition_penalty: above 1 makes
+    tokens of prompt and output less likely. presence_penalty, frequency_penalty: subtracted from the logits of tokens
+    of the output, once, or for each time. logit_bias: token id to what is added to its logit, -100 to 100. seed: None
+    draws one; the result says which. n: answers to the one prompt, see `results`.
+
+    Where it ends: max_tokens: None goes on to the context limit. min_tokens: no end before. stop: one string or
+    several; the text ends before the first that it comes to hold. stop_token_ids: these end it, as the last token.
+    ignore_eos: go on past the model's own end of the answer.
+
+    What is told: logprobs: log-probability of each token by the raw distribution. prompt_logprobs: of the prompt's.
+    top_logprobs: that many alternatives with each, at most 20. include_rounds: the result reports every round.
+
+    How: model: "" takes the one that is served. speculation: False decodes plainly, to the same tokens.
     """
 
     temperature: float
     top_p: float
     top_k: int
-    max_tokens: int | None
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
     seed: int | None
-    model: str
+    n: int
+    max_tokens: int | None
+    min_tokens: int
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
     ignore_eos: bool
-    speculation: bool
+    logprobs: bool
+    prompt_logprobs: bool
+    top_logprobs: int
     include_rounds: bool
+    model: str
+    speculation: bool
 
 
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
     """Raises InvalidRequest for what the contract's types cannot hold, or what no gateway would take."""
+    stop = options.get("stop", ())
     request = AnswerRequest(
         prompt=_prompt(prompt),
-        temperature=options.get("temperature", 0.0),
-        top_p=options.get("top_p", 1.0),
-        top_k=options.get("top_k", 0),
+        sampling=_sampling(options),
         seed=options.get("seed"),
+        n=options.get("n", 1),
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
         max_tokens=options.get("max_tokens"),
         model=options.get("model", ""),
         ignore_eos=options.get("ignore_eos", False),
         disable_speculation=not options.get("speculation", True),
         include_rounds=options.get("include_rounds", False),
+        logprobs=options.get("logprobs", False),
+        prompt_logprobs=options.get("prompt_logprobs", False),
+        top_logprobs=options.get("top_logprobs", 0),
     )
-    validate_sampling(SamplingParams(request.temperature, request.top_p, request.top_k, request.seed or 0))
-    if request.max_tokens is not None and not 0 < request.max_tokens < _UINT32_END:
-        raise InvalidRequest("max_tokens", f"max_tokens is {request.max_tokens}; it must be at least 1, in 32 bits")
+    validate_answer_request(request)
     return answer_request_to_proto(request)
+
+
+def _sampling(options: GenerateOptions) -> SamplingParams:
+    return SamplingParams(
+        temperature=options.get("temperature", 0.0),
+        top_p=options.get("top_p", 1.0),
+        top_k=options.get("top_k", 0),
+        seed=options.get("seed") or 0,
+        min_p=options.get("min_p", 0.0),
+        repetition_penalty=options.get("repetition_penalty", 1.0),
+        presence_penalty=options.get("presence_penalty", 0.0),
+        frequency_penalty=options.get("frequency_penalty", 0.0),
+        logit_bias=tuple(options.get("logit_bias", {}).items()),
+        min_tokens=options.get("min_tokens", 0),
+        stop_token_ids=check_token_ids("stop_token_ids", options.get("stop_token_ids", ())),
+    )
 
 
 def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:

@@ -24,14 +24,8 @@ from torch import Tensor
 
 from saguaro.core.draws import pick, uniform
 from saguaro.core.noise import NoiseDomain
-from saguaro.core.sampling import (
-    RankedCandidates,
-    RowSampling,
-    _first_argmax,
-    _ranked_by_logits,
-    _topk,
-    _truncated,
-)
+from saguaro.core.sampling import RankedCandidates, RowSampling, _first_argmax, _ranked_by_logits
+from saguaro.core.truncation import topk, truncated
 from saguaro.types import SparseDistribution
 
 SUPPORT = 64
@@ -111,9 +105,9 @@ def _laws(
         raise ValueError(f"cached_scale is {cached_scale}; it must be from 0 to 1")
     if support < 1:
         raise ValueError(f"support is {support}; a law needs at least 1 token")
-    processed = _truncated(logits, rows)
+    processed = truncated(logits, rows)
     if cached_scale == 1.0:
-        log_weights, token_ids = _topk(processed, support)
+        log_weights, token_ids = topk(processed, support)
     else:
         if len(fan_out) != len(logits):
             raise ValueError(f"{len(fan_out)} fan-outs for {len(logits)} rows")
@@ -139,7 +133,7 @@ def _likeliest_after_scaling(
     """
     num_scaled = [count + 1 if count else 0 for count in fan_out]
     # Scaling moves at most these tokens down, so the M likeliest are among the first M + max.
-    log_weights, token_ids = _topk(processed, support + max(num_scaled, default=0))
+    log_weights, token_ids = topk(processed, support + max(num_scaled, default=0))
     place = torch.arange(log_weights.shape[1], device=log_weights.device)
     is_scaled = place < torch.tensor(num_scaled, device=log_weights.device).unsqueeze(1)
     has_others = (log_weights.isfinite() & ~is_scaled).any(-1, keepdim=True)

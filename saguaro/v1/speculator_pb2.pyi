@@ -42,18 +42,20 @@ class SpeculateRequest(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., soft_deadline_ns: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[OpenSequence, _Mapping]]] = ..., commits: _Optional[_Iterable[_Union[CommitRound, _Mapping]]] = ..., closes: _Optional[_Iterable[_Union[CloseSequence, _Mapping]]] = ...) -> None: ...
 
 class OpenSequence(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "round", "token_ids", "sampling")
+    __slots__ = ("sequence_id", "epoch", "round", "token_ids", "sampling", "num_prompt_tokens")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     round: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     sampling: _common_pb2.SamplingParams
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
+    num_prompt_tokens: int
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class CommitRound(_message.Message):
     __slots__ = ("sequence_id", "epoch", "round", "num_accepted", "bonus_token_id", "explicit", "just_in_time")

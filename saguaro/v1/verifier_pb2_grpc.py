@@ -74,7 +74,7 @@ class VerifierServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Ends a generation by its id. Unknown or finished ids are fine.
+        """Ends a generation by its id: its stream ends with Finished. Unknown or finished ids are fine.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

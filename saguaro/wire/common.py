@@ -15,6 +15,7 @@ from saguaro.types import (
     RoundReport,
     SamplingParams,
     SpeculationReport,
+    TokenLogprobs,
     TokenProvenance,
 )
 from saguaro.v1 import common_pb2
@@ -34,7 +35,17 @@ def enum_from_proto(kind: type[Kind], value: int) -> Kind:
 def sampling_to_proto(sampling: SamplingParams, *, with_seed: bool = True) -> common_pb2.SamplingParams:
     """`with_seed` False leaves the seed to the service that receives the message."""
     message = common_pb2.SamplingParams(
-        temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k, choice=sampling.choice
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        choice=sampling.choice,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        logit_bias=[common_pb2.LogitBias(token_id=token, bias=bias) for token, bias in sampling.logit_bias],
+        min_tokens=sampling.min_tokens,
+        stop_token_ids=sampling.stop_token_ids,
     )
     if with_seed:
         message.seed = sampling.seed
@@ -76,9 +87,35 @@ def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingPar
         top_k=message.top_k,
         seed=message.seed,
         choice=message.choice,
+        min_p=message.min_p,
+        repetition_penalty=message.repetition_penalty if message.HasField("repetition_penalty") else 1.0,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        logit_bias=tuple((item.token_id, item.bias) for item in message.logit_bias),
+        min_tokens=message.min_tokens,
+        stop_token_ids=tuple(message.stop_token_ids),
         constraint=_constraint_from_proto(message),
     )
     return sampling, message.HasField("seed")
+
+
+def logprobs_to_proto(logprobs: Iterable[TokenLogprobs]) -> list[common_pb2.TokenLogprobs]:
+    """One message a token."""
+    return [
+        common_pb2.TokenLogprobs(
+            logprob=item.logprob,
+            top_token_ids=[token for token, _ in item.top],
+            top_logprobs=[logprob for _, logprob in item.top],
+        )
+        for item in logprobs
+    ]
+
+
+def logprobs_from_proto(messages: Iterable[common_pb2.TokenLogprobs]) -> tuple[TokenLogprobs, ...]:
+    """One value a token."""
+    return tuple(
+        TokenLogprobs(item.logprob, tuple(zip(item.top_token_ids, item.top_logprobs, strict=True))) for item in messages
+    )
 
 
 def identity_to_proto(identity: ModelIdentity) -> common_pb2.ModelIdentity:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from saguaro.answers import (
     AnswerDelta,
     AnswerEvent,
     AnswerFinished,
+    AnswerPrompt,
     AnswerRequest,
     AnswerStarted,
     ChatMessage,
@@ -18,13 +20,15 @@ from saguaro.answers import (
     TokenPrompt,
 )
 from saguaro.errors import InvalidRequest
-from saguaro.types import FinishReason, SamplingParams
+from saguaro.types import AcceptanceMode, FinishReason
 from saguaro.v1 import common_pb2
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.wire.common import (
     enum_from_proto,
     identity_from_proto,
     identity_to_proto,
+    logprobs_from_proto,
+    logprobs_to_proto,
     provenance_from_proto,
     provenance_to_proto,
     sampling_from_proto,
@@ -36,13 +40,7 @@ from saguaro.wire.common import (
 
 def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
     """What a client asks. Numbers must be within the contract's types: see `saguaro.validation`."""
-    sampling = SamplingParams(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        seed=request.seed or 0,
-        choice=request.choice,
-    )
+    sampling = request.sampling if request.seed is None else replace(request.sampling, seed=request.seed)
     message = pb.GenerateRequest(
         model=request.model,
         sampling=sampling_to_proto(sampling, with_seed=request.seed is not None),
@@ -50,6 +48,11 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         ignore_eos=request.ignore_eos,
         disable_speculation=request.disable_speculation,
         include_rounds=request.include_rounds,
+        stop=request.stop,
+        n=request.n,
+        logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+        top_logprobs=request.top_logprobs,
     )
     match request.prompt:
         case TextPrompt(text):
@@ -68,16 +71,18 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
     sampling, seed_given = sampling_from_proto(message.sampling)
     return AnswerRequest(
         prompt=_prompt_from_proto(message),
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
+        sampling=replace(sampling, seed=0),
         seed=sampling.seed if seed_given else None,
-        choice=sampling.choice,
+        n=message.n if message.HasField("n") else 1,
+        stop=tuple(message.stop),
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         model=message.model,
         ignore_eos=message.ignore_eos,
         disable_speculation=message.disable_speculation,
         include_rounds=message.include_rounds,
+        logprobs=message.logprobs,
+        prompt_logprobs=message.prompt_logprobs,
+        top_logprobs=message.top_logprobs,
     )
 
 
@@ -101,11 +106,18 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 model=event.model,
                 seed=event.seed,
                 prompt_token_ids=event.prompt_token_ids,
+                acceptance_mode=cast("common_pb2.AcceptanceMode", event.acceptance_mode.value),
             )
             return pb.GenerateResponse(started=started)
+        case AnswerPrompt():
+            return pb.GenerateResponse(prompt=pb.AnswerPrompt(logprobs=logprobs_to_proto(event.logprobs)))
         case AnswerDelta():
             delta = pb.AnswerDelta(
-                text=event.text, token_ids=event.token_ids, provenance=provenance_to_proto(event.provenance)
+                text=event.text,
+                token_ids=event.token_ids,
+                provenance=provenance_to_proto(event.provenance),
+                logprobs=logprobs_to_proto(event.logprobs),
+                choice=event.choice,
             )
             return pb.GenerateResponse(delta=delta)
         case AnswerFinished():
@@ -116,6 +128,7 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 num_generated_tokens=event.num_generated_tokens,
                 num_cached_prompt_tokens=event.num_cached_prompt_tokens,
                 speculation=speculation_report_to_proto(event.speculation),
+                choice=event.choice,
             )
             return pb.GenerateResponse(finished=finished)
 
@@ -125,10 +138,24 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
     match message.WhichOneof("event"):
         case "started":
             started = message.started
-            return AnswerStarted(started.request_id, started.model, started.seed, tuple(started.prompt_token_ids))
+            return AnswerStarted(
+                request_id=started.request_id,
+                model=started.model,
+                seed=started.seed,
+                prompt_token_ids=tuple(started.prompt_token_ids),
+                acceptance_mode=enum_from_proto(AcceptanceMode, started.acceptance_mode),
+            )
+        case "prompt":
+            return AnswerPrompt(logprobs_from_proto(message.prompt.logprobs))
         case "delta":
             delta = message.delta
-            return AnswerDelta(delta.text, tuple(delta.token_ids), provenance_from_proto(delta.provenance))
+            return AnswerDelta(
+                text=delta.text,
+                token_ids=tuple(delta.token_ids),
+                provenance=provenance_from_proto(delta.provenance),
+                logprobs=logprobs_from_proto(delta.logprobs),
+                choice=delta.choice,
+            )
         case "finished":
             finished = message.finished
             return AnswerFinished(
@@ -138,6 +165,7 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 num_generated_tokens=finished.num_generated_tokens,
                 num_cached_prompt_tokens=finished.num_cached_prompt_tokens,
                 speculation=speculation_report_from_proto(finished.speculation),
+                choice=finished.choice,
             )
     return None
 

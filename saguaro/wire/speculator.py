@@ -59,12 +59,15 @@ def _open_to_proto(item: OpenSequence) -> pb.OpenSequence:
         round=item.round,
         token_ids=item.token_ids,
         sampling=sampling_to_proto(item.sampling),
+        num_prompt_tokens=item.num_prompt_tokens,
     )
 
 
 def _open_from_proto(item: pb.OpenSequence) -> OpenSequence:
     sampling, _ = sampling_from_proto(item.sampling)
-    return OpenSequence(item.sequence_id, item.epoch, item.round, tuple(item.token_ids), sampling)
+    return OpenSequence(
+        item.sequence_id, item.epoch, item.round, tuple(item.token_ids), sampling, item.num_prompt_tokens
+    )
 
 
 def _commit_to_proto(item: CommitRound) -> pb.CommitRound:

@@ -6,11 +6,13 @@ from typing import cast
 
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
+    AcceptanceMode,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    PromptLogprobs,
     TokenRun,
     VerifierInfo,
 )
@@ -20,6 +22,8 @@ from saguaro.wire.common import (
     enum_from_proto,
     identity_from_proto,
     identity_to_proto,
+    logprobs_from_proto,
+    logprobs_to_proto,
     provenance_from_proto,
     provenance_to_proto,
     sampling_from_proto,
@@ -40,6 +44,9 @@ def generation_request_to_proto(request: GenerationRequest) -> pb.VerifierServic
         ignore_eos=request.ignore_eos,
         disable_speculation=request.disable_speculation,
         include_rounds=request.include_rounds,
+        logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
+        top_logprobs=request.top_logprobs,
     )
 
 
@@ -57,6 +64,9 @@ def generation_request_from_proto(message: pb.VerifierServiceGenerateRequest) ->
         ignore_eos=message.ignore_eos,
         disable_speculation=message.disable_speculation,
         include_rounds=message.include_rounds,
+        logprobs=message.logprobs,
+        prompt_logprobs=message.prompt_logprobs,
+        top_logprobs=message.top_logprobs,
     )
 
 
@@ -65,11 +75,15 @@ def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse
     response = pb.VerifierServiceGenerateResponse()
     match event:
         case GenerationStarted():
-            response.started.SetInParent()  # a seed of 0 alone would leave the event unset
             response.started.seed = event.seed
+            response.started.acceptance_mode = cast(common_pb2.AcceptanceMode, int(event.acceptance_mode))
+        case PromptLogprobs():
+            response.prompt.SetInParent()  # a prompt of one token has none
+            response.prompt.logprobs.extend(logprobs_to_proto(event.logprobs))
         case TokenRun():
             response.run.token_ids.extend(event.token_ids)
             response.run.provenance.extend(provenance_to_proto(event.provenance))
+            response.run.logprobs.extend(logprobs_to_proto(event.logprobs))
         case GenerationFinished():
             response.finished.CopyFrom(
                 pb.GenerationFinished(
@@ -87,11 +101,15 @@ def event_from_proto(message: pb.VerifierServiceGenerateResponse) -> GenerationE
     """One event of a generation as it came in; None for a kind that this version does not know."""
     match message.WhichOneof("event"):
         case "started":
-            return GenerationStarted(message.started.seed)
+            started = message.started
+            return GenerationStarted(started.seed, enum_from_proto(AcceptanceMode, started.acceptance_mode))
+        case "prompt":
+            return PromptLogprobs(logprobs_from_proto(message.prompt.logprobs))
         case "run":
             return TokenRun(
                 tuple(message.run.token_ids),
                 provenance_from_proto(message.run.provenance),
+                logprobs_from_proto(message.run.logprobs),
             )
         case "finished":
             finished = message.finished

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from saguaro import model_paths
+from saguaro.answers import AnswerRequest, TextPrompt
 from saguaro.errors import InvalidRequest
-from saguaro.types import Constraint, ConstraintKind, SamplingParams
-from saguaro.validation import validate_sampling
+from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
+from saguaro.validation import validate_answer_request, validate_sampled_tokens, validate_sampling
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,11 @@ from saguaro.validation import validate_sampling
         *(("top_k", value) for value in (-1, 2**32)),
         *(("seed", value) for value in (-1, 2**64)),
         *(("choice", value) for value in (-1, 2**32)),
+        *(("min_p", value) for value in (-0.1, 1.01, float("nan"))),
+        *(("repetition_penalty", value) for value in (0.0, -1.0, 100.5, float("nan"), float("inf"))),
+        *(("presence_penalty", value) for value in (-2.01, 2.01, float("nan"))),
+        *(("frequency_penalty", value) for value in (-2.01, 2.01, float("inf"))),
+        *(("min_tokens", value) for value in (-1, 2**32)),
     ],
 )
 def test_a_parameter_out_of_bounds_is_refused_by_its_name_and_value(field: str, value: float) -> None:
@@ -29,8 +36,69 @@ def test_a_parameter_out_of_bounds_is_refused_by_its_name_and_value(field: str, 
 
 
 @pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"logit_bias": ((3, 1.0), (3, 2.0))}, "logit_bias", "token 3, twice"),
+        ({"logit_bias": ((-1, 1.0),)}, "logit_bias", "token -1, no token id"),
+        ({"logit_bias": ((7, -100.5),)}, "logit_bias", "token 7 is -100.5; it must be from -100 to 100"),
+        ({"logit_bias": tuple((i, 0.0) for i in range(1025))}, "logit_bias", "1025 tokens; it may have at most 1024"),
+        ({"stop_token_ids": (5, -1)}, "stop_token_ids", "stop_token_ids is -1"),
+        ({"stop_token_ids": tuple(range(129))}, "stop_token_ids", "129 tokens; it may have at most 128"),
+    ],
+)
+def test_a_bad_element_of_a_list_is_named_with_its_bound(changes: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        validate_sampling(SamplingParams(**changes))
+    assert caught.value.field == f"sampling.{field}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens", "max_tokens is 0; it must be at least 1"),
+        (
+            {"max_tokens": 4, "sampling": SamplingParams(min_tokens=5)},
+            "sampling.min_tokens",
+            "at most max_tokens, .* 4",
+        ),
+        ({"n": 0}, "n", "n is 0; it must be from 1 to 128"),
+        ({"n": 129}, "n", "n is 129"),
+        ({"n": 3, "sampling": SamplingParams(choice=2**32 - 2)}, "sampling.choice", "so that 3 choices have numbers"),
+        ({"stop": ("a", "")}, "stop", "has 0 characters; it must have from 1 to 1024"),
+        ({"stop": ("a" * 1025,)}, "stop", "has 1025 characters"),
+        ({"stop": ("a",) * 17}, "stop", "17 strings; it may have at most 16"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "top_logprobs is 21; it must be from 0 to 20"),
+        ({"top_logprobs": 2}, "top_logprobs", "neither logprobs nor prompt_logprobs"),
+        ({"seed": -1}, "sampling.seed", "seed is -1"),
+    ],
+)
+def test_a_bad_request_is_refused_by_field_value_and_bound(changes: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        validate_answer_request(AnswerRequest(TextPrompt("a"), **changes))
+    assert caught.value.field == field
+
+
+def test_biased_and_stop_tokens_must_be_in_the_vocabulary() -> None:
+    served = ModelIdentity("m", "", 100, 50, "float32")
+    validate_sampled_tokens(SamplingParams(logit_bias=((99, 1.0),), stop_token_ids=(99,)), served)
+    for field, sampling in (
+        ("logit_bias", SamplingParams(logit_bias=((1, 1.0), (100, 1.0)))),
+        ("stop_token_ids", SamplingParams(stop_token_ids=(1, 100))),
+    ):
+        with pytest.raises(
+            InvalidRequest, match="token id 100 at position 1 is not in the vocabulary of 100"
+        ) as caught:
+            validate_sampled_tokens(sampling, served)
+        assert caught.value.field == f"sampling.{field}"
+
+
+@pytest.mark.parametrize(
     "sampling",
-    [SamplingParams(), SamplingParams(100.0, 1.0, 2**32 - 1, 2**64 - 1, 2**32 - 1), SamplingParams(0.0, 1e-9)],
+    [
+        SamplingParams(),
+        SamplingParams(100.0, 1.0, 2**32 - 1, 2**64 - 1, 2**32 - 1, 1.0, 100.0, 2.0, 2.0, ((0, 100.0), (1, -100.0))),
+        SamplingParams(0.0, 1e-9, repetition_penalty=0.01, presence_penalty=-2.0, frequency_penalty=-2.0),
+    ],
 )
 def test_parameters_at_their_bounds_are_taken(sampling: SamplingParams) -> None:
     validate_sampling(sampling)

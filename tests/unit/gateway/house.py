@@ -23,8 +23,10 @@ from saguaro.types import (
     GenerationStarted,
     LookupResult,
     ModelIdentity,
+    PromptLogprobs,
     RoundReport,
     SpeculationReport,
+    TokenLogprobs,
     TokenProvenance,
     TokenRun,
     VerifierInfo,
@@ -51,14 +53,24 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     requests: list[GenerationRequest] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    aborted_ids: list[str] = field(default_factory=list)
+    num_runs: int = 0
+    runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
         model = ModelIdentity(self.name, "f" * 64, self.vocabulary_size, CONTEXT_LIMIT, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
+    async def Abort(self, request: Any, context: Any) -> verifier_pb2.AbortResponse:
+        self.aborted_ids.append(request.request_id)
+        self.aborted.set()
+        return verifier_pb2.AbortResponse()
+
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         generation = generation_request_from_proto(request)
         self.requests.append(generation)
+        self.runs_before.append(self.num_runs)
         self.metadata = dict(context.invocation_metadata())
         try:
             async for event in self._events(generation):
@@ -68,14 +80,20 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 
     async def _events(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         yield GenerationStarted(request.sampling.seed)
+        if request.prompt_logprobs:
+            yield PromptLogprobs(tuple(TokenLogprobs(-float(token)) for token in request.prompt[1:]))
         tokens = self.answer[: request.max_tokens]
         for index, start in enumerate(range(0, len(tokens), RUN_LENGTH)):
             if self.error is not None and index == self.error_after_runs:
                 raise self.error
             if index == self.hang_after_runs:
-                await asyncio.Event().wait()
+                await self.aborted.wait()
+                yield GenerationFinished(FinishReason.ABORTED, len(request.prompt), start, 0, SpeculationReport(True))
+                return
             run = tokens[start : start + RUN_LENGTH]
-            yield TokenRun(run, (TokenProvenance.CACHED_DRAFT,) * (len(run) - 1) + (TokenProvenance.BONUS,))
+            self.num_runs += 1
+            logprobs = tuple(TokenLogprobs(-float(token)) for token in run) if request.logprobs else ()
+            yield TokenRun(run, (TokenProvenance.CACHED_DRAFT,) * (len(run) - 1) + (TokenProvenance.BONUS,), logprobs)
         if self.finishes:
             reason = FinishReason.STOP if len(tokens) == len(self.answer) else FinishReason.LENGTH
             rounds = ROUNDS if request.include_rounds else ()

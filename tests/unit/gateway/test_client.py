@@ -114,6 +114,11 @@ def test_without_a_gateway_both_clients_say_who_cannot_be_reached() -> None:
         ("Hi", {"seed": 1 << 64}, "seed is 18446744073709551616"),
         ("Hi", {"max_tokens": 0}, "max_tokens is 0"),
         ("Hi", {"max_tokens": -3}, "max_tokens is -3"),
+        ("Hi", {"max_tokens": 1 << 32}, "max_tokens is 4294967296"),
+        ("Hi", {"logit_bias": {5: 101}}, "logit_bias of token 5 is 101"),
+        ("Hi", {"stop_token_ids": ["x"]}, "'x' is not a token id"),
+        ("Hi", {"stop": ""}, "a stop string has 0 characters"),
+        ("Hi", {"n": 0}, "n is 0"),
     ],
 )
 def test_what_no_gateway_would_take_is_refused_before_it_is_sent(prompt: Any, options: Any, message: str) -> None:
@@ -140,5 +145,5 @@ def build_answer(pieces: list[tuple[float, tuple[int, ...]]], ended_at: float) -
     count = sum(len(ids) for _, ids in pieces)
     finished = AnswerFinished(FinishReason.STOP, "", 1, count, 0, SpeculationReport(False))
     builder.accept(finished, ended_at)
-    assert builder.result is not None
-    return builder.result
+    assert builder.results is not None
+    return builder.results[0]

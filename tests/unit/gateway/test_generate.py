@@ -213,7 +213,7 @@ def test_more_answers_than_the_gateway_takes_are_refused_and_the_place_is_free_a
         ):
             async with client.generate("Hi") as stream:
                 await anext(aiter(stream))
-                with pytest.raises(Unavailable, match="1 answers are in flight"):
+                with pytest.raises(Unavailable, match="1 answers are in flight; this gateway takes 1"):
                     await client.generate("Hi").finish()
             await asyncio.wait_for(house.verifier.ended.wait(), 10)
             house.verifier.hang_after_runs = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from saguaro import types
@@ -9,6 +11,7 @@ from saguaro.answers import (
     AnswerDelta,
     AnswerEvent,
     AnswerFinished,
+    AnswerPrompt,
     AnswerRequest,
     AnswerStarted,
     ChatMessage,
@@ -23,28 +26,70 @@ from saguaro.types import (
     Constraint,
     ConstraintKind,
     FinishReason,
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
     LookupResult,
     ModelIdentity,
+    OpenSequence,
+    PromptLogprobs,
     RoundReport,
     SamplingParams,
     SpeculationReport,
+    TokenLogprobs,
     TokenProvenance,
+    TokenRun,
+    VerifierFrame,
 )
-from saguaro.v1 import common_pb2, gateway_pb2, speculator_pb2
-from saguaro.wire import common, gateway
+from saguaro.v1 import common_pb2, gateway_pb2, speculator_pb2, verifier_pb2
+from saguaro.wire import common, gateway, speculator, verifier
 
 ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
 IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
+SAMPLING = SamplingParams(0.5, 0.25, 7, 2**64 - 1, 3, 0.1, 1.2, -0.5, 2.0, ((4, -100.0), (7, 0.3)), 9, (1, 2))
+LOGPROBS = (TokenLogprobs(-0.5, ((4, -0.25), (9, -2.0))), TokenLogprobs(-3.0))  # float32 holds these numbers
 
 
 @pytest.mark.parametrize(
     "prompt", [TextPrompt(""), ChatPrompt((ChatMessage("user", "é"),)), TokenPrompt((0, 2**32 - 1))]
 )
 def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
-    request = AnswerRequest(prompt, 0.5, 0.9, 3, 2**64 - 1, 2, 77, "m", True, True, True)
+    request = AnswerRequest(
+        prompt, replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77, "m", True, True, True, True, True, 5
+    )
     wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
     assert gateway.answer_request_from_proto(wire) == request
+
+
+def test_a_generation_request_survives_the_wire() -> None:
+    request = GenerationRequest("id", (1, 2), SAMPLING, "m", 7, True, True, True, True, True, 3)
+    message = verifier_pb2.VerifierServiceGenerateRequest
+    wire = message.FromString(verifier.generation_request_to_proto(request).SerializeToString())
+    assert verifier.generation_request_from_proto(wire) == request
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        GenerationStarted(0, types.AcceptanceMode.COUPLED),
+        PromptLogprobs(()),
+        PromptLogprobs(LOGPROBS),
+        TokenRun((5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS), LOGPROBS),
+        TokenRun((5,), (TokenProvenance.PLAIN,)),
+        GenerationFinished(FinishReason.ABORTED, 3, 4, 2, REPORT),
+    ],
+)
+def test_a_generation_event_survives_the_wire(event: GenerationEvent) -> None:
+    message = verifier_pb2.VerifierServiceGenerateResponse
+    wire = message.FromString(verifier.event_to_proto(event).SerializeToString())
+    assert verifier.event_from_proto(wire) == event
+
+
+def test_an_opening_of_a_sequence_survives_the_wire() -> None:
+    frame = VerifierFrame(1, 4, 8, opens=(OpenSequence(1, 2, 3, (4, 5, 6), SAMPLING, 2),))
+    assert speculator.verifier_frame_from_proto(speculator.verifier_frame_to_proto(frame)) == frame
 
 
 def test_defaults_are_defaults_on_both_sides_of_the_wire() -> None:
@@ -54,9 +99,10 @@ def test_defaults_are_defaults_on_both_sides_of_the_wire() -> None:
     ) == AnswerRequest(TextPrompt("a"))
 
 
-def test_a_top_p_of_zero_is_not_taken_for_an_absent_one() -> None:
-    request = AnswerRequest(TextPrompt("a"), top_p=0.0)
-    assert gateway.answer_request_from_proto(gateway.answer_request_to_proto(request)).top_p == 0.0
+def test_zero_is_not_taken_for_absent_where_it_is_not_the_default() -> None:
+    request = AnswerRequest(TextPrompt("a"), SamplingParams(top_p=0.0, repetition_penalty=0.0), n=0)
+    back = gateway.answer_request_from_proto(gateway.answer_request_to_proto(request))
+    assert (back.sampling.top_p, back.sampling.repetition_penalty, back.n) == (0.0, 0.0, 0)
 
 
 def test_a_request_without_any_prompt_is_refused() -> None:
@@ -69,8 +115,11 @@ def test_a_request_without_any_prompt_is_refused() -> None:
     [
         AnswerStarted("id", "model", 2**63, (1, 2)),
         AnswerStarted("", "", 0, ()),
+        AnswerPrompt(()),
+        AnswerPrompt(LOGPROBS),
         AnswerDelta("é", (5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS)),
-        AnswerFinished(FinishReason.LENGTH, "rest", 3, 4, 2, REPORT),
+        AnswerDelta("é", (5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS), LOGPROBS, choice=2),
+        AnswerFinished(FinishReason.LENGTH, "rest", 3, 4, 2, REPORT, choice=1),
     ],
 )
 def test_an_answer_event_survives_the_wire(event: AnswerEvent) -> None:
@@ -88,10 +137,9 @@ def test_an_enum_of_a_later_version_is_named_with_what_is_known() -> None:
 
 
 def test_sampling_says_whether_the_seed_was_given() -> None:
-    sampling = SamplingParams(0.5, 0.25, 7, 2**64 - 1, 3)
-    assert common.sampling_from_proto(common.sampling_to_proto(sampling)) == (sampling, True)
-    without = common.sampling_from_proto(common.sampling_to_proto(sampling, with_seed=False))
-    assert without == (SamplingParams(0.5, 0.25, 7, 0, 3), False)
+    assert common.sampling_from_proto(common.sampling_to_proto(SAMPLING)) == (SAMPLING, True)
+    without = common.sampling_from_proto(common.sampling_to_proto(SAMPLING, with_seed=False))
+    assert without == (replace(SAMPLING, seed=0), False)
 
 
 @pytest.mark.parametrize("kind", ConstraintKind)

@@ -1,0 +1,66 @@
+"""One choice of an answer: the verifier's runs of tokens become text, up to where the answer ends."""
+
+from __future__ import annotations
+
+from gateway.detokenize import Decoder, IncrementalDetokenizer
+from gateway.stop_strings import StopStrings
+from saguaro.answers import AnswerDelta, AnswerFinished, AnswerRequest
+from saguaro.types import FinishReason, GenerationFinished, TokenRun
+
+
+class Choice:
+    """The text side of one generation. Ids, text, logprobs and usage all end with the token that ends the answer.
+
+    A stop string ends it with the token that completes the string (the text ends before the string), and only if that
+    token is not among the first min_tokens.
+    """
+
+    def __init__(self, decoder: Decoder, request: AnswerRequest, index: int) -> None:
+        self._detokenizer = IncrementalDetokenizer(decoder)
+        self._stop = StopStrings(request.stop)
+        self._watches_text = bool(request.stop)
+        self._min_tokens = request.sampling.min_tokens
+        self._index = index
+        self._num_tokens = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the text has reached a stop string: what the verifier still sends does not count."""
+        return self._stop.is_reached
+
+    def take(self, run: TokenRun) -> AnswerDelta:
+        """What the run adds to the answer."""
+        text, length = self._text_of(run) if self._watches_text else self._text_unwatched(run)
+        self._num_tokens += length
+        return AnswerDelta(
+            text, run.token_ids[:length], run.provenance[:length], run.logprobs[:length], choice=self._index
+        )
+
+    def finish(self, event: GenerationFinished) -> AnswerFinished:
+        """The end, whatever brought it. The report covers what the verifier did until it heard of a stop string."""
+        text = ""
+        if not self.is_stopped:
+            text = self._stop.push(self._detokenizer.flush(), may_end=self._num_tokens > self._min_tokens)
+            text += self._stop.flush()
+        return AnswerFinished(
+            reason=FinishReason.STOP if self.is_stopped else event.reason,
+            text=text,
+            num_prompt_tokens=event.num_prompt_tokens,
+            num_generated_tokens=self._num_tokens,
+            num_cached_prompt_tokens=event.num_cached_prompt_tokens,
+            speculation=event.speculation,
+            choice=self._index,
+        )
+
+    def _text_unwatched(self, run: TokenRun) -> tuple[str, int]:
+        return self._detokenizer.push(run.token_ids), len(run.token_ids)
+
+    def _text_of(self, run: TokenRun) -> tuple[str, int]:
+        """Text and number of the run's tokens, token by token: where it ends does not depend on how runs were cut."""
+        text = ""
+        for length, token in enumerate(run.token_ids, start=1):
+            settled = self._detokenizer.push((token,))
+            text += self._stop.push(settled, may_end=self._num_tokens + length > self._min_tokens)
+            if self.is_stopped:
+                return text, length
+        return text, len(run.token_ids)
