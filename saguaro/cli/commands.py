@@ -1,4 +1,4 @@
-"""`saguaro up | generate | demo`: flags, and nothing else."""
+"""`saguaro up | demo`: flags, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from saguaro.cli import bench
-
-_DEFAULT_ADDRESS = "127.0.0.1:50051"
+from saguaro.cli.generate_command import generate
 
 Target = Annotated[str, typer.Option(help="Target model: demo-target, a folder, or a Hugging Face id.")]
 Draft = Annotated[
@@ -62,46 +61,6 @@ def up(
         ports=Ports(gateway=port) if ports == "fixed" else None,
     )
     raise typer.Exit(run_up(options))
-
-
-def generate(
-    prompt: Annotated[str, typer.Argument(help='What to answer; "-" reads stdin.')],
-    address: Annotated[str, typer.Option(help="host:port of the gateway.")] = _DEFAULT_ADDRESS,
-    raw: Annotated[bool, typer.Option("--raw", help="The prompt as it stands, no chat template.")] = False,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Share of probability that stays.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Number of tokens that stay; 0 keeps all.")] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Most tokens to emit.")] = 256,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same answer. Default: random.")] = None,
-    no_speculation: Annotated[
-        bool, typer.Option("--no-speculation", help="Decode plainly, to the same tokens.")
-    ] = False,
-    model: Annotated[str, typer.Option(help="Name of the model. Default: the one that is served.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else, on stdout.")] = False,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on past the end of the answer.")] = False,
-    rounds: Annotated[bool, typer.Option("--rounds", help="Report every round.")] = False,
-) -> None:
-    """One answer of a running gateway."""
-    from saguaro.cli.generate import run_generate
-
-    code = run_generate(
-        prompt,
-        address=address,
-        raw=raw,
-        as_json=as_json,
-        options={
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
-            "max_tokens": max_tokens,
-            "seed": seed,
-            "model": model,
-            "ignore_eos": ignore_eos,
-            "speculation": not no_speculation,
-            "include_rounds": rounds,
-        },
-    )
-    raise typer.Exit(code)
 
 
 def demo(

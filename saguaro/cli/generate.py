@@ -43,9 +43,22 @@ def answer_prompt(prompt: str, *, address: str, raw: bool, as_json: bool, option
     messages: Sequence[Mapping[str, str]] = [{"role": "user", "content": prompt}]
     with Client(address) as client, client.generate(prompt if raw else messages, **options) as stream:
         if as_json:
-            _write_json(stream.finish(), with_rounds=options.get("include_rounds", False))
-        else:
+            stream.finish()
+            _write_json(stream.results, with_rounds=options.get("include_rounds", False))
+        elif options.get("n", 1) == 1:
             _write_text(stream)
+        else:
+            _write_choices(stream)
+
+
+def _write_choices(stream: AnswerStream) -> None:
+    stream.finish()  # they come mixed; a terminal shows them one after another
+    console = Console()
+    for answer in stream.results:
+        console.print(f"--- choice {answer.choice}", markup=False, highlight=False)
+        sys.stdout.write(f"{answer.text}\n\n")
+        sys.stdout.flush()
+        console.print(answer_table(answer))
 
 
 def _write_text(stream: AnswerStream) -> None:
@@ -66,8 +79,10 @@ def _round_line(item: Mapping[str, Any]) -> str:
     return f"round {item['round']}: {accepted}, {item['lookup']}; ms: {times}"
 
 
-def _write_json(answer: Answer, *, with_rounds: bool) -> None:
-    json.dump(answer_json(answer, with_rounds=with_rounds), sys.stdout)
+def _write_json(answers: Sequence[Answer], *, with_rounds: bool) -> None:
+    """The one answer; of several the first, and all of them as its "choices"."""
+    documents = [answer_json(answer, with_rounds=with_rounds) for answer in answers]
+    json.dump(documents[0] if len(documents) == 1 else documents[0] | {"choices": documents}, sys.stdout)
     sys.stdout.write("\n")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from saguaro.client import Answer
+from saguaro.types import TokenLogprobs
 
 
 def answer_table(answer: Answer) -> Table:
@@ -22,6 +23,7 @@ def answer_table(answer: Answer) -> Table:
         "mean acceptance length": "-" if length is None else f"{length:.2f} tokens a round",
         "hit / miss / late": f"{speculation.cache_hits} / {speculation.cache_misses} / {speculation.cache_late}",
         "seed": str(answer.seed),
+        "acceptance": answer.acceptance_mode.name.lower(),
         "speculating": "yes" if speculation.speculating else f"no: {speculation.reason}",
     }
     for name, value in rows.items():
@@ -30,7 +32,10 @@ def answer_table(answer: Answer) -> Table:
 
 
 def answer_json(answer: Answer, *, with_rounds: bool) -> dict[str, Any]:
-    """The same and more, for programs. `reason` and `mean_acceptance_length` are null where there is none."""
+    """The same and more, for programs. `reason` and `mean_acceptance_length` are null where there is none.
+
+    Log-probabilities, of the prompt from its second token on, and rounds are there where they were asked for.
+    """
     speculation = answer.speculation
     document: dict[str, Any] = {
         "text": answer.text,
@@ -44,12 +49,18 @@ def answer_json(answer: Answer, *, with_rounds: bool) -> dict[str, Any]:
         "cache_misses": speculation.cache_misses,
         "cache_late": speculation.cache_late,
         "seed": answer.seed,
+        "acceptance_mode": answer.acceptance_mode.name.lower(),
         "speculating": speculation.speculating,
         "reason": None if speculation.speculating else speculation.reason,
         "prompt_token_ids": list(answer.prompt_token_ids),
+        "num_cached_prompt_tokens": answer.num_cached_prompt_tokens,
         "finish_reason": answer.finish_reason.name.lower(),
         "model": answer.model,
     }
+    if answer.logprobs:
+        document["logprobs"] = [_logprobs_json(item) for item in answer.logprobs]
+    if answer.prompt_logprobs:
+        document["prompt_logprobs"] = [_logprobs_json(item) for item in answer.prompt_logprobs]
     if with_rounds:
         document["rounds"] = [
             {
@@ -65,3 +76,7 @@ def answer_json(answer: Answer, *, with_rounds: bool) -> dict[str, Any]:
             for item in speculation.rounds
         ]
     return document
+
+
+def _logprobs_json(item: TokenLogprobs) -> dict[str, Any]:
+    return {"logprob": item.logprob, "top": [{"token_id": token, "logprob": logprob} for token, logprob in item.top]}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.progress import Progress, format_progress, parse_progress
+from saguaro.types import SamplingParams
 from tests.unit.gateway.house import ROUNDS, House, running_house
 from tests.unit.gateway.text_folder import write_text_folder
 
@@ -43,6 +44,28 @@ def generated(folder: Path, *arguments: str, stdin: bytes = b"") -> tuple[House,
     return asyncio.run(scenario())
 
 
+def test_every_parameter_reaches_the_verifier_and_logprobs_and_choices_come_back(folder: Path) -> None:
+    flags = "--temperature 0.5 --top-p 0.9 --top-k 7 --min-p 0.1 --repetition-penalty 1.2 --presence-penalty -1 "
+    flags += "--frequency-penalty 2 --logit-bias 5=-1.5 --logit-bias 6=2 --seed 9 --n 2 --max-tokens 40 --min-tokens 3 "
+    flags += "--stop zzz --stop-token-id 7 --ignore-eos --logprobs --prompt-logprobs --top-logprobs 2 --json"
+    house, code, out, err = generated(folder, *flags.split(), "Hi")
+    assert (code, err) == (0, "")
+    first, second = house.verifier.requests
+    assert first.sampling == SamplingParams(0.5, 0.9, 7, 9, 0, 0.1, 1.2, -1.0, 2.0, ((5, -1.5), (6, 2.0)), 3, (7,))
+    assert (first.max_tokens, first.ignore_eos, first.logprobs, first.top_logprobs) == (40, True, True, 2)
+    assert (second.sampling.choice, first.prompt_logprobs) == (1, True)
+    answer = json.loads(out)
+    assert [choice["text"] for choice in answer["choices"]] == [ANSWER, ANSWER]
+    assert [item["logprob"] for item in answer["logprobs"]] == [-float(token) for token in house.verifier.answer]
+    assert len(answer["prompt_logprobs"]) == len(first.prompt) - 1
+
+
+def test_several_choices_are_shown_one_after_another(folder: Path) -> None:
+    _, code, out, _ = generated(folder, "--n", "2", "Hi")
+    assert code == 0
+    assert out.index("--- choice 0") < out.index(ANSWER) < out.index("--- choice 1") < out.rindex(ANSWER)
+
+
 def test_json_is_one_object_with_everything_a_program_wants(folder: Path) -> None:
     house, code, out, err = generated(folder, "--json", "--seed", "9", "--temperature", "0.5", "Hi")
     assert (code, err) == (0, "")
@@ -60,6 +83,8 @@ def test_json_is_one_object_with_everything_a_program_wants(folder: Path) -> Non
         "cache_misses": 0,
         "cache_late": 0,
         "seed": 9,
+        "acceptance_mode": "coupled",
+        "num_cached_prompt_tokens": 0,
         "speculating": True,
         "reason": None,
         "prompt_token_ids": list(asked.prompt),
