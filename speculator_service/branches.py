@@ -12,7 +12,7 @@ from torch import Tensor
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
 from saguaro.engine.ragged_batch import Chunk
-from saguaro.types import SpeculationPiece, VerificationOutcome
+from saguaro.types import SpeculationPiece, TokenIds, VerificationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class Branches:
     """The branches of one tree, all at the same depth. Their KV begins at position `scratch_start` of the table."""
 
     tree: TokenTree
+    speculation: TokenIds  # that the tree forks from
     wanted_depth: int
     scratch_start: int
     drafted: list[list[int]] = field(default_factory=list)
@@ -79,6 +80,13 @@ class Branches:
             visible=self._visible[:, : tree.num_columns(step)],
             num_logits=width,
         )
+
+    def leading_to(self) -> list[TokenIds]:
+        """Each branch's tokens after the prefix: those accepted of the speculation, the bonus token, those drafted."""
+        return [
+            (*self.speculation[: outcome.num_accepted], outcome.bonus_token, *drafted)
+            for outcome, drafted in zip(self.tree.outcomes, self.drafted, strict=True)
+        ]
 
     def take(self, tokens: list[int], logits: Tensor | None) -> None:
         """The tokens that follow, one a branch, and the logits [B, vocab] behind them, where they may be kept."""

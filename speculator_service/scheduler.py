@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from saguaro.core.forward_time import ForwardTime
+from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.core.sampling import RowSampling, race, ranked_candidates
 from saguaro.engine.block_manager import OutOfBlocks
@@ -213,7 +215,10 @@ class DraftScheduler:
     def _take_trees(self, works: list[Work], logits: torch.Tensor) -> None:
         params = [work.session.sampling for work in works for _ in range(work.chunk.num_logits)]
         positions = [position for work in works for position in work.session.row_positions(work.chunk)]
-        tokens = race(logits, self._sampling(params, positions)).tolist()
+        ruled = ruled_rows(
+            (work.session.rules, work.chunk.num_logits, work.branches.leading_to) for work in works if work.branches
+        )
+        tokens = race(apply_rules(logits, ruled), self._sampling(params, positions)).tolist()
         kept = logits.clone() if logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES else None
         start = 0
         for work in works:
@@ -234,9 +239,11 @@ class DraftScheduler:
             return [[] for _ in asks]
         count = min(max(ask.num_candidates for ask in asks), self._runner.vocab_size)
         params = [ask.session.sampling for ask in asks for _ in ask.positions]
-        best = ranked_candidates(
-            logits[0] if len(logits) == 1 else torch.cat(logits), self._sampling(params, positions), count
+        ruled = ruled_rows(
+            (ask.session.rules, len(ask.positions), partial(ask.session.trunk_before, ask.positions)) for ask in asks
         )
+        processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(logits), ruled)
+        best = ranked_candidates(processed, self._sampling(params, positions), count)
         rows = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
         ends = itertools.accumulate(len(ask.positions) for ask in asks)
         return [rows[end - len(ask.positions) : end] for end, ask in zip(ends, asks, strict=True)]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
+from saguaro.core.penalties import SequenceRules
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
 from saguaro.engine.ragged_batch import Chunk
@@ -76,6 +77,7 @@ class Session:
         self.sampling = opened.sampling
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
+        self.rules = SequenceRules.of(opened.sampling, opened.token_ids, opened.num_prompt_tokens)
         self.speculation: list[int] = []
         self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
         self.just_in_time = 0  # tokens of the speculation that the verifier waits for; 0: it does not wait
@@ -128,7 +130,10 @@ class Session:
                 f"round {self.round}",
             )
         self.num_cached = min(self.num_cached, len(self.prefix) + outcome.num_accepted)
-        self.prefix += [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
+        committed = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
+        self.prefix += committed
+        if self.rules is not None:
+            self.rules.extend(committed)
         self.round += 1
         self.speculation, self._ranked, self.inherited = [], [], None
         self._last_outcome = outcome
@@ -214,6 +219,10 @@ class Session:
         """Absolute position that each wanted logits row of the chunk predicts."""
         return [int(position) + 1 for position in chunk.positions[len(chunk.positions) - chunk.num_logits :]]
 
+    def trunk_before(self, positions: Sequence[int]) -> list[TokenIds]:
+        """For each position the trunk's tokens after the prefix and before it."""
+        return [tuple(self.speculation[: position - len(self.prefix)]) for position in positions]
+
     @property
     def can_guess(self) -> bool:
         """Whether more outcomes could be guessed before any forward."""
@@ -272,7 +281,7 @@ class Session:
             trunk_length = len(self.prefix) + len(self.speculation)
             start = self._trees[-1].scratch_end if self._trees else trunk_length
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
-            self._trees.append(Branches(tree, min(self.lookahead, self.room), start))
+            self._trees.append(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
         """What is worth a message now: a finished draft or trees, half of them, or what there is when time runs out.

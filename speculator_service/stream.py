@@ -93,9 +93,10 @@ class Stream:
             self.num_stale += 1
             return
         self.end(opened.sequence_id)
-        if not opened.token_ids or max(opened.token_ids) >= self._draft.vocab_size:
+        if not opened.token_ids or _largest_token(opened) >= self._draft.vocab_size:
             log.warning(
-                "sequence %d is quarantined: its %d tokens are not all in the vocabulary of %d",
+                "sequence %d is quarantined: its %d tokens, or those of its parameters, are not all in the vocabulary "
+                "of %d",
                 *(opened.sequence_id, len(opened.token_ids), self._draft.vocab_size),
             )
             self.refuse(opened.sequence_id, opened.epoch, NotSpeculatingReason.MALFORMED)
@@ -179,3 +180,8 @@ class Stream:
         """Give up sequences of which the verifier has not spoken since; it opens them again if it lives."""
         for session in [item for item in self.sessions.values() if item.touched_ns < oldest_ns]:
             self.end(session.sequence_id)
+
+
+def _largest_token(opened: OpenSequence) -> int:
+    sampling = opened.sampling
+    return max((*opened.token_ids, *sampling.stop_token_ids, *(token for token, _ in sampling.logit_bias)))

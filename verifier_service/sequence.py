@@ -56,7 +56,7 @@ class Sequence:
         self.sampling = replace(
             request.sampling, stop_token_ids=(*request.sampling.stop_token_ids, *sorted(end_token_ids))
         )
-        self.rules = SequenceRules.of(self.sampling, request.prompt)
+        self.rules = SequenceRules.of(self.sampling, request.prompt, len(request.prompt))
         self.table = table
         self.sink = sink
         self.tokens: list[int] = list(request.prompt)

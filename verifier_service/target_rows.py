@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from saguaro.core.penalties import RuledRows, apply_rules
+from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.sampling import RowSampling, race
 from saguaro.engine.model_runner import Logits
-from saguaro.types import SamplingParams
+from saguaro.types import SamplingParams, TokenIds
 from verifier_service.scheduler import Row
 
 
@@ -30,7 +31,8 @@ class TargetRows:
         choosing = [row for row in rows if row.num_choosing]
         if not choosing:
             return []
-        processed = apply_rules(_choosing_rows(rows, logits), _ruled(choosing))
+        ruled = ruled_rows((row.sequence.rules, row.num_choosing, partial(_stands_on, row)) for row in choosing)
+        processed = apply_rules(_choosing_rows(rows, logits), ruled)
         return race(processed, self._sampling(choosing)).tolist()
 
     def _sampling(self, rows: Sequence[Row]) -> RowSampling:
@@ -50,12 +52,5 @@ def _choosing_rows(rows: Sequence[Row], logits: Logits) -> Tensor:  # [sum of nu
     return torch.cat(parts)
 
 
-def _ruled(rows: Sequence[Row]) -> list[RuledRows]:
-    ruled, start = [], 0
-    for row in rows:
-        end = start + row.num_choosing
-        if row.sequence.rules is not None:
-            following = [row.sequence.speculation[:i] for i in range(row.num_choosing)]
-            ruled.append(RuledRows(slice(start, end), row.sequence.rules, following))
-        start = end
-    return ruled
+def _stands_on(row: Row) -> list[TokenIds]:
+    return [row.sequence.speculation[:i] for i in range(row.num_choosing)]

@@ -14,7 +14,7 @@ by one. A logit is changed by the same arithmetic in whatever row of whatever ba
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,7 @@ class SequenceRules:
     """One sequence's rules and what it has said so far. `of` a sequence without rules is None."""
 
     def __init__(self, sampling: SamplingParams, prompt: Sequence[int]) -> None:
+        """The output is empty."""
         self._repetition = sampling.repetition_penalty
         self._presence = sampling.presence_penalty
         self._frequency = sampling.frequency_penalty
@@ -65,17 +66,20 @@ class SequenceRules:
         self._bias = torch.tensor([bias for _, bias in sampling.logit_bias], dtype=torch.float32)
         self._num_output = 0
         self._counts = TokenCounts()
-        self._has_penalties = self._repetition != 1 or self._presence != 0 or self._frequency != 0
+        self._has_penalties = _has_penalties(sampling)
         if self._repetition != 1:  # the only one that the prompt's tokens count for
             for token in dict.fromkeys(prompt):
                 self._counts.add(token, 0)
 
     @classmethod
-    def of(cls, sampling: SamplingParams, prompt: Sequence[int]) -> SequenceRules | None:
-        """The rules of a sequence whose output is still empty; None where its logits stay as they are."""
-        rules = cls(sampling, prompt)
+    def of(cls, sampling: SamplingParams, tokens: Sequence[int], num_prompt: int) -> SequenceRules | None:
+        """The rules of a sequence, `num_prompt` of whose tokens are prompt; None where its logits stay as they are."""
         bans = sampling.min_tokens > 0 and bool(sampling.stop_token_ids)
-        return rules if rules._has_penalties or sampling.logit_bias or bans else None
+        if not (_has_penalties(sampling) or sampling.logit_bias or bans):
+            return None
+        rules = cls(sampling, tokens[:num_prompt])
+        rules.extend(tokens[num_prompt:])
+        return rules
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Tokens were committed to the output."""
@@ -97,7 +101,8 @@ class SequenceRules:
             self._penalise_(logits, following)
         if self._num_output < self._min_tokens:
             banning = [row for row, run in enumerate(following) if self._num_output + len(run) < self._min_tokens]
-            logits[torch.tensor(banning, device=device).unsqueeze(1), self._banned.to(device)] = -torch.inf
+            rows = torch.tensor(banning, dtype=torch.int64, device=device)
+            logits[rows.unsqueeze(1), self._banned.to(device)] = -torch.inf
 
     def _penalise_(self, logits: Tensor, following: Sequence[TokenIds]) -> None:
         device = logits.device
@@ -118,6 +123,10 @@ class SequenceRules:
         return logits - self._frequency * counts - self._presence * (counts > 0)
 
 
+def _has_penalties(sampling: SamplingParams) -> bool:
+    return (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RuledRows:
     """Consecutive rows of a batch, all of one sequence, whose logits are not the model's alone."""
@@ -126,6 +135,21 @@ class RuledRows:
     rules: SequenceRules | None
     following: Sequence[TokenIds]  # one a row, see `SequenceRules.apply_`
     allowed: Tensor | None = None  # [rows, vocab] bool: False is impossible; at least one True a row
+
+
+def ruled_rows(
+    sequences: Iterable[tuple[SequenceRules | None, int, Callable[[], Sequence[TokenIds]]]],
+) -> list[RuledRows]:
+    """Of sequences whose rows follow each other, each with its number of rows, those that have rules.
+
+    What the rows stand on (see `SequenceRules.apply_`) is only asked for where it matters.
+    """
+    ruled, start = [], 0
+    for rules, num_rows, following in sequences:
+        if rules is not None and num_rows:
+            ruled.append(RuledRows(slice(start, start + num_rows), rules, following()))
+        start += num_rows
+    return ruled
 
 
 def apply_rules(

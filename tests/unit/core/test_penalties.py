@@ -28,7 +28,7 @@ def random_logits(rows: int, seed: int = 0) -> Tensor:
 def ruled(
     sampling: SamplingParams, logits: Tensor, following: list[tuple[int, ...]], output: tuple[int, ...] = OUTPUT
 ) -> Tensor:
-    rules = SequenceRules.of(sampling, PROMPT)
+    rules = SequenceRules.of(sampling, PROMPT, len(PROMPT))
     assert rules is not None
     rules.extend(output)
     return apply_rules(logits, [RuledRows(slice(0, len(logits)), rules, following)])
@@ -76,7 +76,7 @@ def test_each_parameter_and_each_pair_processes_a_run_s_rows_as_transformers_doe
     run = (9, 41, 5, 41)
     following = [run[:i] for i in range(len(run) + 1)]
     logits = random_logits(len(following))
-    rules = SequenceRules.of(sampling, PROMPT)
+    rules = SequenceRules.of(sampling, PROMPT, len(PROMPT))
     if rules is not None:
         rules.extend(OUTPUT)
     parts = [] if rules is None else [RuledRows(slice(0, len(logits)), rules, following)]
@@ -119,7 +119,7 @@ def test_end_tokens_are_impossible_until_the_output_has_min_tokens() -> None:
 def test_a_mask_makes_what_it_forbids_impossible_with_and_without_rules() -> None:
     allowed = torch.zeros(2, VOCAB, dtype=torch.bool)
     allowed[0, 3] = allowed[1, [9, 77]] = True
-    rules = SequenceRules.of(SamplingParams(repetition_penalty=1.5), PROMPT)
+    rules = SequenceRules.of(SamplingParams(repetition_penalty=1.5), PROMPT, len(PROMPT))
     for own in (None, rules):
         changed = apply_rules(random_logits(2), [RuledRows(slice(0, 2), own, [(), (1,)], allowed)])
         assert torch.equal(changed.isfinite(), allowed)
@@ -140,7 +140,7 @@ def test_a_run_s_rows_equal_the_same_rows_one_at_a_time_bit_for_bit() -> None:
 def test_rows_of_other_sequences_and_the_model_s_own_logits_are_left_as_they_were() -> None:
     logits = random_logits(4)
     before = logits.clone()
-    rules = SequenceRules.of(SamplingParams(frequency_penalty=2.0), PROMPT)
+    rules = SequenceRules.of(SamplingParams(frequency_penalty=2.0), PROMPT, len(PROMPT))
     assert rules is not None
     rules.extend(OUTPUT)
     changed = apply_rules(logits, [RuledRows(slice(1, 3), rules, [(), ()])])
@@ -164,8 +164,8 @@ def test_a_batch_without_rules_is_handed_through_uncopied() -> None:
     ],
 )
 def test_what_does_not_change_logits_by_the_sequence_makes_no_rules(sampling: SamplingParams) -> None:
-    assert SequenceRules.of(sampling, PROMPT) is None
-    assert SequenceRules.of(replace(sampling, presence_penalty=0.1), PROMPT) is not None
+    assert SequenceRules.of(sampling, PROMPT, len(PROMPT)) is None
+    assert SequenceRules.of(replace(sampling, presence_penalty=0.1), PROMPT, len(PROMPT)) is not None
 
 
 def test_counts_grow_beyond_any_first_size() -> None:
@@ -181,7 +181,7 @@ def test_counts_grow_beyond_any_first_size() -> None:
 
 def test_greedy_follows_the_processed_logits() -> None:
     logits = torch.tensor([[3.0, 2.9, 0.0, -1.0]])
-    rules = SequenceRules.of(SamplingParams(repetition_penalty=1.1), [0])
+    rules = SequenceRules.of(SamplingParams(repetition_penalty=1.1), [0], 1)
     changed = apply_rules(logits, [RuledRows(slice(0, 1), rules, [()])])
     greedy = processed_log_probs(changed, RowSampling.build([SamplingParams()], [0]))
     assert greedy.tolist() == [[-math.inf, 0.0, -math.inf, -math.inf]]

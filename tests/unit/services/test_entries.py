@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from saguaro.core.penalties import SequenceRules, apply_rules, ruled_rows
 from saguaro.core.sampling import RowSampling, race
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.ragged_batch import Chunk
@@ -60,7 +61,9 @@ class Replay:
             self.speculations[following] = list(entries.pieces[0].token_ids)
 
 
-def draft_alone(draft: TinyModels, prefix: list[int], count: int, sampling: SamplingParams) -> list[int]:
+def draft_alone(
+    draft: TinyModels, prefix: list[int], count: int, sampling: SamplingParams, num_prompt: int
+) -> list[int]:
     """The draft's next tokens after `prefix`, by fresh prefills on a pool of their own."""
     runner = runner_of(draft.draft, num_blocks=64, block_size=16)
     tokens = list(prefix)
@@ -68,13 +71,31 @@ def draft_alone(draft: TinyModels, prefix: list[int], count: int, sampling: Samp
         with BlockTable(runner.block_manager) as table:
             table.reserve(len(tokens))
             logits = runner.forward([Chunk.causal(tokens, 0, table, num_logits=1)]).rows
+        rules = SequenceRules.of(sampling, tokens, num_prompt)
+        logits = apply_rules(logits, ruled_rows([(rules, 1, lambda: [()])]))
         tokens.append(int(race(logits, RowSampling.build([sampling], [len(tokens)], torch.device("cpu")))[0]))
     return tokens[len(prefix) :]
 
 
 @pytest.mark.parametrize("pace", [Pace.FAST, Pace.STEPWISE, Pace.LATE])
 @pytest.mark.parametrize(
-    "sampling", [SamplingParams(), SamplingParams(temperature=0.8, seed=5, top_k=40)], ids=["greedy", "sampled"]
+    "sampling",
+    [
+        SamplingParams(),
+        SamplingParams(temperature=0.8, seed=5, top_k=40),
+        SamplingParams(
+            temperature=0.8,
+            seed=5,
+            min_p=0.02,
+            repetition_penalty=1.3,
+            presence_penalty=0.4,
+            frequency_penalty=0.3,
+            logit_bias=((90, 2.0), (91, -3.0)),
+            min_tokens=8,
+            stop_token_ids=tuple(range(100, 140)),
+        ),
+    ],
+    ids=["greedy", "sampled", "penalised"],
 )
 def test_every_pushed_speculation_is_the_draft_alone_after_that_outcome(
     tiny: TinyModels, pace: Pace, sampling: SamplingParams
@@ -102,4 +123,5 @@ def test_every_pushed_speculation_is_the_draft_alone_after_that_outcome(
                 replay.drafted_just_in_time(entries)
     assert len(drafted) > 20
     for key, tokens in drafted.items():
-        assert tokens == draft_alone(tiny, list(key[3:]), len(tokens), sampling)
+        num_prompt = len(PROMPT) + 1 - key[0]
+        assert tokens == draft_alone(tiny, list(key[3:]), len(tokens), sampling, num_prompt)
