@@ -77,6 +77,17 @@ VERIFIER_CASES = {
     "bad top_p": (
         verifier_pb2.VerifierServiceGenerateRequest(
             request_id="r", prompt_token_ids=[65], sampling=common_pb2.SamplingParams(top_p=2)), "top_p is 2"),
+    "stop token beyond the vocabulary": (
+        verifier_pb2.VerifierServiceGenerateRequest(
+            request_id="r", prompt_token_ids=[65], sampling=common_pb2.SamplingParams(stop_token_ids=[300])),
+        "300.*258"),
+    "bad penalty": (
+        verifier_pb2.VerifierServiceGenerateRequest(
+            request_id="r", prompt_token_ids=[65], sampling=common_pb2.SamplingParams(presence_penalty=3)),
+        "presence_penalty is 3.*2"),
+    "too many alternatives": (
+        verifier_pb2.VerifierServiceGenerateRequest(
+            request_id="r", prompt_token_ids=[65], logprobs=True, top_logprobs=21), "top_logprobs is 21.*20"),
 }  # fmt: skip
 
 
