@@ -15,6 +15,7 @@ A commit may come at any moment and supersedes whatever is in work.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from saguaro.types import (
     VerificationOutcome,
 )
 from speculator_service.branches import Branches
+from speculator_service.forest import Forest
 
 _BRIEF_NS = 2_000_000  # of rounds as short as this nothing can be foretold
 
@@ -95,7 +97,7 @@ class Session:
         self._ranked: list[Sequence[int]] = []  # candidates for exactly k accepted, k = 0 ..
         self._fan_out: tuple[int, ...] | None = None  # of this round, once its first outcomes were guessed
         self._num_guessed = 0  # places k whose outcomes were guessed
-        self._trees: list[Branches] = []
+        self._forest = Forest()
         self._unsent_draft: SpeculationEntries | None = None
 
     # --- what the verifier says ---------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ class Session:
         self.lookahead = lookahead
         self.touched_ns, self.taken_ns = now_ns, None
         self._take_next(commit.speculation)
-        self._fan_out, self._num_guessed, self._trees = None, 0, []
+        self._fan_out, self._num_guessed, self._forest = None, 0, Forest()
         # The trees' scratch slots go back; what the verifier made final may be shared with other sequences.
         self.table.truncate(self.num_cached)
         self.table.commit(self.prefix, min(self.num_cached, len(self.prefix) - 1))
@@ -137,17 +139,12 @@ class Session:
         self.round += 1
         self.speculation, self._ranked, self.inherited = [], [], None
         self._last_outcome = outcome
-        for tree in self._trees:
-            self._inherit(tree, outcome)
-
-    def _inherit(self, tree: Branches, outcome: VerificationOutcome) -> None:
-        left = tree.inheritance(outcome, self.table)
-        if left is None or self.num_cached != len(self.prefix) - 1:
-            return
-        self.speculation, self.inherited = list(left.tokens), left.logits
-        end = self.num_cached + len(left.slots)
-        self._copy_kv(left.slots, self.table.slots(self.num_cached, end))
-        self.num_cached = end
+        left = self._forest.inheritance(outcome, self.table)
+        if left is not None and self.num_cached == len(self.prefix) - 1:
+            self.speculation, self.inherited = list(left.tokens), left.logits
+            end = self.num_cached + len(left.slots)
+            self._copy_kv(left.slots, self.table.slots(self.num_cached, end))
+            self.num_cached = end
 
     def _take_next(self, speculation: TokenIds | JustInTime) -> None:
         """Set what is verified next, or begin to draft it; what of it is known already stays known."""
@@ -159,7 +156,8 @@ class Session:
                 self._finish_just_in_time()
         else:
             self.just_in_time, self.was_hit = 0, bool(speculation)
-            self._drop_after(_common_length(self.speculation, speculation))
+            pairs = zip(self.speculation, speculation, strict=False)
+            self._drop_after(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
             self.speculation = list(speculation)
 
     def _drop_after(self, num_kept: int) -> None:
@@ -176,7 +174,7 @@ class Session:
     @property
     def has_work(self) -> bool:
         """Whether a forward would bring this round further."""
-        return self.lookahead > 0 and (not self._all_guessed or any(not tree.finished for tree in self._trees))
+        return self.lookahead > 0 and (not self._all_guessed or bool(self._forest.growing))
 
     @property
     def _all_guessed(self) -> bool:
@@ -188,15 +186,11 @@ class Session:
         Where the next step of its trees would end too late for the verification under way, the outcome is awaited
         instead: a step that is at work then only delays what is drafted for it. The outcome may itself be late.
         """
-        if self._depth == 0 or not self._all_guessed or self.time_allowed_ns < _BRIEF_NS:
+        if self._forest.depth == 0 or not self._all_guessed or self.time_allowed_ns < _BRIEF_NS:
             return now_ns
         if now_ns + next_step_ns <= self.deadline_ns:
             return now_ns
         return self.deadline_ns + self.time_allowed_ns // 2
-
-    @property
-    def _depth(self) -> int:
-        return max((tree.depth for tree in self._trees), default=0)
 
     @property
     def room(self) -> int:
@@ -213,7 +207,7 @@ class Session:
             first_ranked = max(self.num_cached, len(self.prefix) - 1)
             chunk = Chunk.causal(trunk[self.num_cached : end], self.num_cached, self.table, max(0, end - first_ranked))
             parts.append(Part(chunk, None))
-        return parts + [Part(tree.next_chunk(self.table), tree) for tree in self._trees if not tree.finished]
+        return parts + [Part(tree.next_chunk(self.table), tree) for tree in self._forest.growing]
 
     def row_positions(self, chunk: Chunk) -> list[int]:
         """Absolute position that each wanted logits row of the chunk predicts."""
@@ -279,31 +273,23 @@ class Session:
         self._num_guessed = len(self._ranked)
         if outcomes and self.room > 0:
             trunk_length = len(self.prefix) + len(self.speculation)
-            start = self._trees[-1].scratch_end if self._trees else trunk_length
+            start = self._forest.scratch_end(trunk_length)
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
-            self._trees.append(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start))
+            self._forest.add(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
-        """What is worth a message now: a finished draft or trees, half of them, or what there is when time runs out.
-
-        Half a speculation in time is worth far more than a whole one too late, and a message costs little.
-        """
+        """What is worth a message now: a finished draft, or what the forest has."""
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
             self.deadline_ns = now_ns + self.time_allowed_ns  # the verification begins when this arrives
             timed = self._timed(entries.round, entries.pieces, True, now_ns)
             self.taken_ns = now_ns  # the guesses of its outcome are the next round's work
             return timed
-        if all(tree.num_sent == tree.depth for tree in self._trees):
-            return None
-        complete = self._all_guessed and all(tree.finished for tree in self._trees)
+        complete = self._all_guessed and not self._forest.growing
         is_urgent = now_ns + 2 * next_step_ns >= self.deadline_ns  # after the next step it may be too late
-        first = self._trees[0]
-        is_first_half = first.num_sent == 0 and 2 * first.depth >= first.wanted_depth
-        if not (complete or is_urgent or is_first_half):
+        if not self._forest.has_news(finished=complete, urgent=is_urgent):
             return None
-        pieces = tuple(piece for tree in self._trees for piece in tree.unsent_pieces())
-        return self._timed(self.round, pieces, complete, now_ns)
+        return self._timed(self.round, self._forest.unsent_pieces(), complete, now_ns)
 
     def _timed(
         self, round: int, pieces: tuple[SpeculationPiece, ...], complete: bool, now_ns: int
@@ -314,7 +300,3 @@ class Session:
             drafting_ns=now_ns - taken_ns,
             queued_ns=taken_ns - self.touched_ns,
         )
-
-
-def _common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

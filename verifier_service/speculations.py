@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from saguaro.core.fallback import JustInTimeBudget
-from saguaro.core.link_time import LinkTime
 from saguaro.core.planner import Planner, RoundKind
 from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
 from saguaro.types import (
@@ -28,6 +27,7 @@ from saguaro.types import (
     VerificationOutcome,
     VerifierFrame,
 )
+from verifier_service.outbox import Outbox
 from verifier_service.sequence import Sequence
 
 log = logging.getLogger(__name__)
@@ -59,14 +59,6 @@ class Wait:
     since_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """When entries for `round` were asked for."""
-
-    round: int
-    at_ns: int
-
-
 class Speculations:
     """Opens, commits, closes and lookups for all sequences of one verifier."""
 
@@ -91,15 +83,10 @@ class Speculations:
         self._cache = SpeculationCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1))
         self._cache_lock = threading.Lock()
         self._patience = JustInTimeBudget(just_in_time_ns)
-        self._link = LinkTime()
-        self._asked: dict[int, Asked] = {}
+        self._outbox = Outbox()
         self._openings: dict[int, Opening] = {}
         self._waits: dict[int, Wait] = {}
         self._last_epoch = 0
-        self._step_id = 0
-        self._opens: list[OpenSequence] = []
-        self._commits: list[CommitRound] = []
-        self._closes: list[CloseSequence] = []
 
     @property
     def lookahead(self) -> int:
@@ -137,16 +124,13 @@ class Speculations:
                 self._cache.close(sequence_id)
         self._openings.clear()
         self._waits.clear()
-        self._asked.clear()
-        self._link = LinkTime()
-        self._opens, self._commits, self._closes = [], [], []
+        self._outbox.clear()
+        self._outbox.forget_link()
 
     def receive_entries(self, frame: SpeculatorFrame, now_ns: int) -> None:
         """Entries go to the local cache; what is malformed, or of a round or epoch that is over, changes nothing."""
         for entries in frame.entries:
-            asked = self._asked.get(entries.sequence_id)
-            if asked is not None and asked.round == entries.round:
-                self._link.observe(now_ns - asked.at_ns - entries.queued_ns - entries.drafting_ns)
+            self._outbox.observe(entries, now_ns)
             if any(max(piece.token_ids, default=0) >= self._vocab_size for piece in entries.pieces):
                 self.num_malformed += 1
             else:
@@ -178,7 +162,7 @@ class Speculations:
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
         self._expect(sequence.sequence_id, self._last_epoch, round)
-        self._opens.append(
+        self._outbox.opens.append(
             OpenSequence(
                 sequence.sequence_id,
                 self._last_epoch,
@@ -194,9 +178,9 @@ class Speculations:
         opening = self._openings.pop(sequence.sequence_id, None)
         self._waits.pop(sequence.sequence_id, None)
         self._forget(sequence.sequence_id)
-        self._asked.pop(sequence.sequence_id, None)
+        self._outbox.forget(sequence.sequence_id)
         if opening is not None and not opening.is_refused:
-            self._closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
+            self._outbox.closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
 
     def next_speculation(
         self, sequence: Sequence, outcome: VerificationOutcome, batch: int, now_ns: int
@@ -226,7 +210,7 @@ class Speculations:
             lookahead = min(self.planner.plan.just_in_time_lookahead, self.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
             self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
-            self._commits.append(
+            self._outbox.commits.append(
                 CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
             )
         else:
@@ -277,7 +261,9 @@ class Speculations:
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        self._commits.append(CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation))
+        self._outbox.commits.append(
+            CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation)
+        )
         self._expect(sequence.sequence_id, opening.epoch, round + 1)
 
     def _expect(self, sequence_id: int, epoch: int, round: int) -> None:
@@ -306,23 +292,5 @@ class Speculations:
         return False, "the speculator refused the sequence" if opening else "the sequence was not yet opened"
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
-        """Send what has gathered, as one frame. `expected_forward_ns`: how long the forward about to start should take.
-
-        From that the speculator has what the frames' own way leaves.
-        """
-        if self._send is not None and (self._opens or self._commits or self._closes):
-            self._step_id += 1
-            for commit in self._commits:
-                self._asked[commit.sequence_id] = Asked(commit.round + 1, now_ns)
-            self._send(
-                VerifierFrame(
-                    step_id=self._step_id,
-                    lookahead=self.lookahead,
-                    budget=self.budget,
-                    soft_deadline_ns=max(expected_forward_ns - self._link.round_trip_ns, 1),
-                    opens=tuple(self._opens),
-                    commits=tuple(self._commits),
-                    closes=tuple(self._closes),
-                )
-            )
-        self._opens, self._commits, self._closes = [], [], []
+        """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
+        self._outbox.flush(self._send, self.lookahead, self.budget, expected_forward_ns, now_ns)
