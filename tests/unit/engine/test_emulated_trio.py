@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
+from saguaro.core.fan_out import miss_probability
+from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.emulation.profile import Role
 from saguaro.engine.emulated import EmulatedRunner
 from saguaro.types import GenerationRequest, LookupResult, SamplingParams
@@ -14,11 +16,13 @@ from tests.unit.services.in_memory_trio import InMemoryTrio, Pace
 PROMPT = tuple(b"Why is the sky blue?")
 GREEDY = SamplingParams()
 WARM = SamplingParams(temperature=0.9, seed=11)
-ACCEPTANCE_RATE = 0.7
+ACCEPTANCE_RATE, RANK_EXPONENT = 0.7, 1.2
 
 
 def pair_runner(role: Role, num_blocks: int) -> EmulatedRunner:
-    return EmulatedRunner(profile(acceptance_rate=ACCEPTANCE_RATE), role, num_blocks=num_blocks, block_size=4)
+    return EmulatedRunner(
+        profile(acceptance_rate=ACCEPTANCE_RATE, rank_exponent=RANK_EXPONENT), role, num_blocks=num_blocks, block_size=4
+    )
 
 
 def trio(*, drafted: bool = True, blocks: int = 2048, **options: object) -> InMemoryTrio:
@@ -69,3 +73,22 @@ def test_a_larger_budget_hits_more_often() -> None:
         rates.append(looked_up.count(LookupResult.HIT) / len(looked_up))
     assert rates[0] + 0.1 < rates[1] < rates[2] - 0.05
     assert rates[2] > 0.85
+
+
+@pytest.mark.parametrize("budget", [5, 10, 20, 40])
+def test_hits_follow_the_miss_law_of_the_profile(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With K = 4 and the same F for every k < K: a rejected token's place is guessed with 1 - (1 + F)^-r."""
+    lookahead, each = 4, budget // 5
+    monkeypatch.setattr(
+        OutcomeStatistics, "allocation", lambda self, length, budget: Allocation((each,) * (length + 1), 0.0)
+    )
+    rounds = trio(lookahead=lookahead, budget=budget).generate(request(GREEDY, 1200)).finished.speculation.rounds
+    refused = [
+        item.lookup is LookupResult.HIT
+        for item in rounds[1:-1]
+        if item.num_draft_tokens == lookahead and item.num_accepted_tokens < lookahead
+    ]
+    expected = 1 - miss_probability(each, RANK_EXPONENT)
+    print(f"F {each}: {sum(refused)} hits of {len(refused)}, by the law {expected:.3f}")
+    # The draws are fixed; a false alarm had a chance of 1e-4 when this was written.
+    assert stats.binomtest(sum(refused), len(refused), expected).pvalue > 1e-4
