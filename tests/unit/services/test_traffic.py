@@ -100,7 +100,7 @@ def test_the_rest_of_a_tree_that_comes_after_the_next_commit_moves_nothing() -> 
 def test_a_prompt_and_its_first_entries_count() -> None:
     wire = Wire()
     wire.traffic.begin(1)
-    opened = OpenSequence(1, 1, 0, tuple(range(50)), SamplingParams())
+    opened = OpenSequence(1, 1, 0, tuple(range(50)), SamplingParams(), 50)
     wire.traffic.sent(verifier_frame_to_proto(VerifierFrame(5, 4, 8, opens=(opened,))))
     told_ns = wire.now_ns
     wire.draft(1, round=0, queued_ns=40, drafting_ns=800)
