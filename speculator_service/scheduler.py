@@ -85,7 +85,7 @@ class DraftScheduler:
         self._clock_ns = clock_ns
         self._streams: list[Stream] = []
         self._inbox: deque[Callable[[], None]] = deque()
-        self._forward_time = ForwardTime()
+        self.forward_time = ForwardTime()
         # Rows at temperature 0 need no parameters, whatever their number.
         self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
         self._num_rows = 0  # of the last step of trees
@@ -167,7 +167,7 @@ class DraftScheduler:
 
     def _step_ns(self) -> int:
         """What the next step of trees should take."""
-        return int(self._forward_time.expect_ns(self._num_rows))
+        return int(self.forward_time.expect_ns(self._num_rows))
 
     def _due(self) -> list[tuple[Stream, Session]]:
         """Sessions with work that do not await their outcome."""
@@ -208,7 +208,7 @@ class DraftScheduler:
             self._take_trees([works[index] for index in trees], _rows_of(logits, trees))
             if all(len(works[index].chunk.token_ids) == 1 for index in trunks):
                 self._num_rows = len(logits.rows)
-                self._forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
+                self.forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
         if trunks:
             self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks))
 
@@ -262,13 +262,13 @@ class DraftScheduler:
         tokens = statistics.acceptance.expected_tokens_up_to(session.lookahead)
 
         def promise(budget: int) -> float:
-            step_ns = self._forward_time.expect_ns(batch * budget)
+            step_ns = self.forward_time.expect_ns(batch * budget)
             depth = int(min(left_ns / step_ns, session.lookahead)) if step_ns else session.lookahead
             return statistics.allocation(length, budget).hit_rate * tokens[depth]
 
         budget = max((math.ceil(stream.budget * share) for share in _BUDGET_SHARES), key=promise)
         if budget < stream.budget:
-            self._forward_time.doubt(batch * stream.budget)
+            self.forward_time.doubt(batch * stream.budget)
         return statistics.allocation(length, budget)
 
     def _sampling(self, params: list[SamplingParams], positions: list[int]) -> RowSampling:

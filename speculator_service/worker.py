@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from saguaro.config import SpeculatorSettings
+from saguaro.engine.calibration import calibrate
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.start import start_model
 from saguaro.types import PROTOCOL_VERSION, AcceptanceMode, SpeculatorInfo
@@ -13,6 +14,7 @@ from speculator_service.scheduler import DraftScheduler
 from speculator_service.stream import Limits
 
 _LEASE_CHECK_SECONDS = 1.0
+_CALIBRATED_ROWS = (1, 2, 4, 8, 16, 32)  # steps of one sequence's branches
 
 
 class SpeculatorWorker:
@@ -40,6 +42,7 @@ class SpeculatorWorker:
             miss_exponent=settings.miss_exponent,
             wake=lambda: self._thread.wake(),
         )
+        await asyncio.to_thread(calibrate, self._model.runner, self.scheduler.forward_time, _CALIBRATED_ROWS)
         self._thread = EngineThread("draft-scheduler", self._step, lambda _: self.scheduler.refuse_all())
         self._thread.start()
 

@@ -25,7 +25,6 @@ from saguaro.types import (
     GenerationEvent,
     LookupResult,
     RoundReport,
-    TokenProvenance,
     TokenRun,
     VerificationOutcome,
 )
@@ -168,8 +167,7 @@ class DecodeLoop:
         if sequence not in self.scheduler.running:
             return  # aborted while the forward ran
         num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
-        drafts = self.planner.ngrams if sequence.drafted_as is TokenProvenance.NGRAM_DRAFT else self.planner.drafts
-        drafts.observe(outcome.num_accepted, num_draft)
+        self.planner.profile_of(sequence.drafted_as).observe(outcome.num_accepted, num_draft)
         run = sequence.commit(outcome)
         lookup = LookupResult.NOT_SPECULATED
         if sequence.finish_reason is None:

@@ -214,7 +214,7 @@ class Speculations:
                 CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
             )
         else:
-            self._guess_without_model(sequence, batch)
+            self._guess_without_model(sequence, batch, outcome)
             self._commit(sequence, opening, sequence.round, outcome)
         return answer.result
 
@@ -222,15 +222,17 @@ class Speculations:
     def _waits_for_draft(self) -> bool:
         return self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
 
-    def _guess_without_model(self, sequence: Sequence, batch: int) -> None:
-        """The fast backup: the sequence's own n-grams, where guesses of that kind have been worth their rows."""
-        if sequence.request.disable_speculation or not self.planner.ngrams_pay(1, batch):
+    def _guess_without_model(self, sequence: Sequence, batch: int, outcome: VerificationOutcome | None = None) -> None:
+        """The fast backups, where they have been worth their rows: own n-grams, or a draft for another bonus token."""
+        if sequence.request.disable_speculation:
             return
-        guess = sequence.ngrams.propose(sequence.tokens, self._max_lookahead)
-        while guess and not self.planner.ngrams_pay(len(guess), batch):
-            guess = guess[:-1]
-        if guess:
-            sequence.verify_next(guess, TokenProvenance.NGRAM_DRAFT)
+        guesses = {TokenProvenance.NGRAM_DRAFT: sequence.ngrams.propose(sequence.tokens, self._max_lookahead)}
+        if outcome is not None:
+            with self._cache_lock:
+                guesses[TokenProvenance.NEIGHBOUR_DRAFT] = self._cache.neighbour(sequence.sequence_id, outcome)
+        best = max(self.planner.worth(kind, len(guess), batch) for kind, guess in guesses.items())
+        if best.length:
+            sequence.verify_next(guesses[best.kind][: best.length], best.kind)
 
     def poll(self, sequence: Sequence, now_ns: int) -> None:
         """Let a waiting sequence go on if its speculation came, or if it waited long enough."""

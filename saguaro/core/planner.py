@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from saguaro.core.acceptance_profile import AcceptanceProfile
 from saguaro.core.cost_model import fallback_batch_size, steady_hit_rate
 from saguaro.core.forward_time import ForwardTime
+from saguaro.types import TokenProvenance
 
 _STEPS_A_PLAN = 8
 _LEAST_TOKENS = 1.2  # of a round with one draft token
@@ -23,9 +24,10 @@ _HYSTERESIS = 1.02  # another plan must promise this much more than the one in f
 _PROBE_EVERY = 64  # steps of plain decoding between two looks at whether speculation pays by now
 _PROBE_STEPS = 3
 _PROBE_LOOKAHEAD = 2
+_GUESSES = (TokenProvenance.NGRAM_DRAFT, TokenProvenance.NEIGHBOUR_DRAFT)
 _DECAY = 0.05
+_DEPTH_DECAY = 0.2
 _FORGET = 0.99
-_WHOLE = 0.9  # hits that reach this share of the lookahead are not cut by the draft's speed
 
 
 class RoundKind(enum.Enum):
@@ -61,6 +63,15 @@ class Plan:
     plain_rate: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class GuessWorth:
+    """What verifying the first `length` tokens of a guess makes of the batch's speed, as a factor."""
+
+    gain: float
+    length: int
+    kind: TokenProvenance
+
+
 @dataclass(frozen=True, slots=True)
 class _Fallback:
     """One way to go on after a miss; `tokens` a round, `hit_rate` the steady share of hits under it."""
@@ -91,12 +102,14 @@ class Planner:
         """`forward`: what is known of this target's times already."""
         self.forward = forward or ForwardTime()
         self.drafts = AcceptanceProfile(max(max_lookahead, 1))
-        self.ngrams = AcceptanceProfile(max(max_lookahead, 1), prior=0.3)
+        # Of guesses that cost no model: until measured they are given the benefit of the doubt.
+        self._guesses = {kind: AcceptanceProfile(max(max_lookahead, 1), prior=0.3) for kind in _GUESSES}
         self._max_lookahead = max_lookahead
         self._fixed = fixed
         self._hit_rate = 0.5
         self._hits_after = dict(_PRIOR_HITS)
-        self._hit_depth = 0.0  # mean length of a hit's speculation
+        # Mean length of a hit's speculation under each lookahead: shorter where the draft is too slow for it.
+        self._depths = [float(lookahead) for lookahead in range(max_lookahead + 1)]
         self._just_in_time_ns = 0.0  # of one speculation, per token and the extend before it
         self._steps = 0
         start = min(start_lookahead, max_lookahead)
@@ -110,7 +123,8 @@ class Planner:
         self._hit_rate += (value - self._hit_rate) * _DECAY
         self._hits_after[after] += (value - self._hits_after[after]) * _DECAY
         if hit:
-            self._hit_depth += (depth - self._hit_depth) * (_DECAY if self._hit_depth else 1.0)
+            lookahead = self._plan.lookahead
+            self._depths[lookahead] += (min(depth, lookahead) - self._depths[lookahead]) * _DEPTH_DECAY
 
     def observe_just_in_time(self, length: int, took_ns: int) -> None:
         """A speculation of that length was drafted just in time."""
@@ -140,6 +154,10 @@ class Planner:
             return self._probe()
         if self._steps % _STEPS_A_PLAN == 0 and batch > 0:
             self._plan = self._best(batch)
+            self._depths = [  # what is not in force may have become possible, and is tried again in time
+                depth + (lookahead - depth) * (1 - _FORGET) if lookahead != self._plan.lookahead else depth
+                for lookahead, depth in enumerate(self._depths)
+            ]
             if not self._plan.waits_on_miss:
                 self._just_in_time_ns *= _FORGET  # nothing measures it now; tried again when it looks cheap enough
         return self._plan
@@ -166,15 +184,13 @@ class Planner:
         plain_rate = 1e9 / plain_ns if plain_ns else 0.0
         if lookahead == 0 or not plain_ns:
             return Plan(lookahead, False, 0.0, 0, plain_rate, plain_rate)
-        hit_lookahead = lookahead
-        if self._hit_depth < _WHOLE * self._plan.lookahead:
-            hit_lookahead = min(lookahead, max(round(self._hit_depth), 1))
+        depth = self._depths[lookahead]
         tokens = self.drafts.expected_tokens_up_to(lookahead)
         slow = max(
-            (self._kind(RoundKind.WAITED, hit_lookahead, length, tokens, batch) for length in range(1, lookahead + 1)),
+            (self._kind(RoundKind.WAITED, depth, length, tokens, batch) for length in range(1, lookahead + 1)),
             key=lambda kind: kind.rate,
         )
-        fast = self._kind(RoundKind.PLAIN, hit_lookahead, 0, tokens, batch)
+        fast = self._kind(RoundKind.PLAIN, depth, 0, tokens, batch)
         threshold = math.inf
         if slow.wait_ns:
             threshold = fallback_batch_size(
@@ -184,27 +200,44 @@ class Planner:
         rate = 1e9 * (slow if waits else fast).rate
         return Plan(lookahead, waits, threshold, slow.length, rate, plain_rate)
 
-    def _kind(self, kind: RoundKind, hit_lookahead: int, length: int, tokens: Sequence[float], batch: int) -> _Fallback:
+    def _kind(self, kind: RoundKind, depth: float, length: int, tokens: Sequence[float], batch: int) -> _Fallback:
         """What misses that draft `length` tokens just in time come to, all rounds counted."""
         p = _steady(self._hits_after[RoundKind.HIT], self._hits_after[kind])
         wait_ns = self._just_in_time_ns * (length + 1) if length else 0.0
         return _Fallback(
             length=length,
             hit_rate=p,
-            tokens=p * tokens[hit_lookahead] + (1 - p) * tokens[length],
+            tokens=p * _between(tokens, depth) + (1 - p) * tokens[length],
             wait_ns=wait_ns,
-            verify_ns=self.forward.expect_ns(batch * (1 + p * hit_lookahead + (1 - p) * length)),
+            verify_ns=self.forward.expect_ns(batch * (1 + p * depth + (1 - p) * length)),
         )
 
-    def ngrams_pay(self, length: int, batch: int) -> bool:
-        """Whether verifying that many guessed tokens for one of `batch` sequences is worth its rows."""
-        if self._fixed is not None or length == 0:
-            return False
-        plain_ns, with_guess_ns = self.forward.expect_ns(batch), self.forward.expect_ns(batch + length)
-        gain = (batch - 1 + self.ngrams.expected_tokens(length)) / batch
-        return gain * plain_ns > with_guess_ns * _HYSTERESIS
+    def profile_of(self, drafted_as: TokenProvenance) -> AcceptanceProfile:
+        """Where to count how speculations of that kind are accepted."""
+        return self._guesses.get(drafted_as, self.drafts)
+
+    def worth(self, kind: TokenProvenance, length: int, batch: int) -> GuessWorth:
+        """How many of `length` guessed tokens to verify for one of `batch` sequences: none where they do not pay."""
+        none = GuessWorth(1.0, 0, kind)
+        plain_ns = self.forward.expect_ns(batch)
+        if self._fixed is not None or length == 0 or not plain_ns:
+            return none
+        tokens = self._guesses[kind].expected_tokens_up_to(length)
+        best = max(
+            GuessWorth(
+                (batch - 1 + tokens[count]) / batch * plain_ns / self.forward.expect_ns(batch + count), count, kind
+            )
+            for count in range(1, length + 1)
+        )
+        return best if best.gain > _HYSTERESIS else none
 
 
 def _steady(after_hit: float, after_miss: float) -> float:
     """The fixed point of the hit rate, for measured rates that may both be extreme."""
     return steady_hit_rate(min(after_hit, 0.999), after_miss)
+
+
+def _between(values: Sequence[float], place: float) -> float:
+    """Straight lines between values[0], values[1], ..; `place` is in their range."""
+    left = min(int(place), len(values) - 2)
+    return values[left] + (values[left + 1] - values[left]) * (place - left)

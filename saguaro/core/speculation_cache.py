@@ -106,6 +106,14 @@ class SpeculationCache:
             return CacheAnswer(LookupResult.HIT, speculation.token_ids, speculation.drafting_ns)
         return CacheAnswer(LookupResult.MISS if expected.now.complete else LookupResult.LATE)
 
+    def neighbour(self, sequence_id: int, outcome: VerificationOutcome) -> TokenIds:
+        """What was drafted for the likeliest other bonus token after as many accepted tokens; empty if nothing was."""
+        expected = self._expected.get(sequence_id)
+        prepared = expected.now.speculations if expected is not None else {}
+        return next(
+            (item.token_ids for other, item in prepared.items() if other.num_accepted == outcome.num_accepted), ()
+        )
+
     def is_complete(self, sequence_id: int) -> bool:
         """Whether the speculator said that no more will come for the expected round."""
         expected = self._expected.get(sequence_id)

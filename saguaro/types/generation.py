@@ -25,6 +25,7 @@ class TokenProvenance(enum.IntEnum):
     BONUS = 3
     PLAIN = 4
     NGRAM_DRAFT = 5
+    NEIGHBOUR_DRAFT = 6
 
 
 class LookupResult(enum.IntEnum):

@@ -28,6 +28,7 @@ class TokenProvenance(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOKEN_PROVENANCE_BONUS: _ClassVar[TokenProvenance]
     TOKEN_PROVENANCE_PLAIN: _ClassVar[TokenProvenance]
     TOKEN_PROVENANCE_NGRAM_DRAFT: _ClassVar[TokenProvenance]
+    TOKEN_PROVENANCE_NEIGHBOUR_DRAFT: _ClassVar[TokenProvenance]
 
 class LookupResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -49,6 +50,7 @@ TOKEN_PROVENANCE_LATE_DRAFT: TokenProvenance
 TOKEN_PROVENANCE_BONUS: TokenProvenance
 TOKEN_PROVENANCE_PLAIN: TokenProvenance
 TOKEN_PROVENANCE_NGRAM_DRAFT: TokenProvenance
+TOKEN_PROVENANCE_NEIGHBOUR_DRAFT: TokenProvenance
 LOOKUP_RESULT_UNSPECIFIED: LookupResult
 LOOKUP_RESULT_HIT: LookupResult
 LOOKUP_RESULT_MISS: LookupResult

@@ -7,6 +7,7 @@ import pytest
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.forward_time import ForwardTime
 from saguaro.core.planner import FixedPolicy, Planner, RoundKind
+from saguaro.types import TokenProvenance
 
 MS = 1_000_000
 
@@ -82,17 +83,21 @@ def test_a_fixed_policy_is_obeyed() -> None:
     assert planner.next_step(2).waits_on_miss
     assert not planner.next_step(3).waits_on_miss
     assert planner.next_step(3).lookahead == 5
-    assert not planner.ngrams_pay(3, 1)
+    assert planner.worth(TokenProvenance.NGRAM_DRAFT, 3, 1).length == 0
 
 
-def test_ngrams_pay_as_long_as_they_are_accepted() -> None:
+def test_guesses_without_a_model_pay_as_long_as_they_are_accepted() -> None:
     planner = run(acceptance=0.5, hit_rate=0.5, ms_per_row=1.0)
+    ngrams, neighbours = TokenProvenance.NGRAM_DRAFT, TokenProvenance.NEIGHBOUR_DRAFT
     for _ in range(50):
-        planner.ngrams.observe(4, 4)
-    assert planner.ngrams_pay(4, 1)
+        planner.profile_of(ngrams).observe(4, 4)
+        planner.profile_of(neighbours).observe(0, 4)
+    assert planner.worth(ngrams, 4, 1).length == 4
+    assert planner.worth(neighbours, 4, 1).length == 0
+    assert max(planner.worth(ngrams, 4, 1), planner.worth(neighbours, 4, 1)).kind is ngrams
     for _ in range(300):
-        planner.ngrams.observe(0, 4)
-    assert not planner.ngrams_pay(4, 1)
+        planner.profile_of(ngrams).observe(0, 4)
+    assert planner.worth(ngrams, 4, 1).length == 0
 
 
 def test_forward_times_are_interpolated_and_flat_outside() -> None:
