@@ -64,6 +64,8 @@ def validate_sampling(sampling: SamplingParams) -> None:
     for token in sampling.stop_token_ids:
         _within("sampling.stop_token_ids", token, 0, _UINT32_END - 1, "token ids, from 0 to 2**32 - 1")
     _validate_logit_bias(sampling.logit_bias)
+    if sampling.cached_scale is not None:
+        _within("sampling.cached_scale", sampling.cached_scale, 0, 1, "from 0 to 1; 1 leaves the draft as it is")
     if sampling.constraint is not None:
         validate_constraint(sampling.constraint)
 

@@ -15,9 +15,15 @@ def generate(
     address: Annotated[str, typer.Option(help="host:port of the gateway.")] = _DEFAULT_ADDRESS,
     raw: Annotated[bool, typer.Option("--raw", help="The prompt as it stands, no chat template.")] = False,
     model: Annotated[str, typer.Option(help="Name of the model. Default: the one that is served.")] = "",
-    no_speculation: Annotated[
-        bool, typer.Option("--no-speculation", help="Decode plainly, to the same tokens.")
-    ] = False,
+    no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(help="Of draft tokens: coupled or rejection, both lossless. Default: the service's."),
+    ] = None,
+    cached_scale: Annotated[
+        float | None,
+        typer.Option(help="C of Saguaro sampling in rejection mode, 0 to 1. Default: the service's."),
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.", rich_help_panel=_CHOICE)] = 0.0,
     top_p: Annotated[float, typer.Option(help="Share of probability that stays.", rich_help_panel=_CHOICE)] = 1.0,
     top_k: Annotated[int, typer.Option(help="Number of tokens that stay; 0 keeps all.", rich_help_panel=_CHOICE)] = 0,
@@ -106,6 +112,8 @@ def generate(
             "include_rounds": rounds,
             "model": model,
             "speculation": not no_speculation,
+            "acceptance": acceptance,
+            "cached_scale": cached_scale,
         },
     )
     raise typer.Exit(code)

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
-from saguaro.types import SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.validation import validate_answer_request
 from saguaro.wire.gateway import answer_request_to_proto
@@ -36,7 +36,9 @@ class GenerateOptions(TypedDict, total=False):
     What is told: logprobs: log-probability of each token by the raw distribution. prompt_logprobs: of the prompt's.
     top_logprobs: that many alternatives with each, at most 20. include_rounds: the result reports every round.
 
-    How: model: "" takes the one that is served. speculation: False decodes plainly, to the same tokens.
+    How: model: "" takes the one that is served. speculation: False decodes plainly. acceptance: "coupled", where it
+    changes no token, or "rejection", where it changes no probability; the service's choice where None. cached_scale:
+    C of Saguaro sampling in rejection mode, 0 to 1, likewise.
     """
 
     temperature: float
@@ -60,6 +62,8 @@ class GenerateOptions(TypedDict, total=False):
     include_rounds: bool
     model: str
     speculation: bool
+    acceptance: str | None
+    cached_scale: float | None
 
 
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
@@ -97,7 +101,16 @@ def _sampling(options: GenerateOptions) -> SamplingParams:
         logit_bias=tuple(options.get("logit_bias", {}).items()),
         min_tokens=options.get("min_tokens", 0),
         stop_token_ids=check_token_ids("stop_token_ids", options.get("stop_token_ids", ())),
+        acceptance=_acceptance(options.get("acceptance")),
+        cached_scale=options.get("cached_scale"),
     )
+
+
+def _acceptance(name: str | None) -> AcceptanceMode | None:
+    known = {mode.name.lower(): mode for mode in AcceptanceMode}
+    if name is not None and name not in known:
+        raise InvalidRequest("sampling.acceptance", f'acceptance is "{name}"; it must be one of {", ".join(known)}')
+    return None if name is None else known[name]
 
 
 def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:

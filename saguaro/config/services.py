@@ -151,6 +151,20 @@ class VerifierSettings(ModelSettings):
             description="auto: lookahead and waiting by measured gain; fixed:K,B,b*: always K and B, waiting below b*",
         ),
     ] = "auto"
+    acceptance: Annotated[
+        Literal["coupled", "rejection"],
+        Field(
+            description="of draft tokens, where a request names no mode: coupled gives the same tokens with any draft, "
+            "rejection accepts some more and hits less"
+        ),
+    ] = "coupled"
+    cached_scale: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | Literal["auto"],
+        Field(
+            description="C of Saguaro sampling in rejection mode, where a request names none: less hits more, accepts "
+            "less; auto: by measured tokens a second"
+        ),
+    ] = 1.0
     just_in_time_ms: Annotated[
         float | None,
         Field(

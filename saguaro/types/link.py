@@ -80,6 +80,7 @@ class VerifierFrame:
     opens: tuple[OpenSequence, ...] = ()
     commits: tuple[CommitRound, ...] = ()
     closes: tuple[CloseSequence, ...] = ()
+    cached_scale: float = 1.0  # C for sequences in rejection mode that name none
 
 
 @dataclass(frozen=True, slots=True)

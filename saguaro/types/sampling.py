@@ -37,7 +37,8 @@ class SamplingParams:
     """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 keep every token.
 
     `saguaro.core.penalties` says in which order these act. Until the output has `min_tokens`, the `stop_token_ids` are
-    impossible; afterwards the first of them ends it.
+    impossible; afterwards the first of them ends it. `acceptance` and `cached_scale`, C of Saguaro sampling in
+    rejection mode, are the deployment's where they are None.
     """
 
     temperature: float = 0.0
@@ -53,6 +54,8 @@ class SamplingParams:
     min_tokens: int = 0
     stop_token_ids: TokenIds = ()
     constraint: Constraint | None = None
+    acceptance: AcceptanceMode | None = None
+    cached_scale: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

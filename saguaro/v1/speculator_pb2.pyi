@@ -24,7 +24,7 @@ NOT_SPECULATING_REASON_DRAINING: NotSpeculatingReason
 NOT_SPECULATING_REASON_MALFORMED: NotSpeculatingReason
 
 class SpeculateRequest(_message.Message):
-    __slots__ = ("step_id", "lookahead_tokens", "budget_outcomes", "soft_deadline_ns", "opens", "commits", "closes")
+    __slots__ = ("step_id", "lookahead_tokens", "budget_outcomes", "soft_deadline_ns", "opens", "commits", "closes", "cached_scale")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     LOOKAHEAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_OUTCOMES_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class SpeculateRequest(_message.Message):
     OPENS_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     CLOSES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_SCALE_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     lookahead_tokens: int
     budget_outcomes: int
@@ -39,7 +40,8 @@ class SpeculateRequest(_message.Message):
     opens: _containers.RepeatedCompositeFieldContainer[OpenSequence]
     commits: _containers.RepeatedCompositeFieldContainer[CommitRound]
     closes: _containers.RepeatedCompositeFieldContainer[CloseSequence]
-    def __init__(self, step_id: _Optional[int] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., soft_deadline_ns: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[OpenSequence, _Mapping]]] = ..., commits: _Optional[_Iterable[_Union[CommitRound, _Mapping]]] = ..., closes: _Optional[_Iterable[_Union[CloseSequence, _Mapping]]] = ...) -> None: ...
+    cached_scale: float
+    def __init__(self, step_id: _Optional[int] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., soft_deadline_ns: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[OpenSequence, _Mapping]]] = ..., commits: _Optional[_Iterable[_Union[CommitRound, _Mapping]]] = ..., closes: _Optional[_Iterable[_Union[CloseSequence, _Mapping]]] = ..., cached_scale: _Optional[float] = ...) -> None: ...
 
 class OpenSequence(_message.Message):
     __slots__ = ("sequence_id", "epoch", "round", "token_ids", "sampling", "num_prompt_tokens")

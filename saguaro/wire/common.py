@@ -6,8 +6,9 @@ import enum
 from collections.abc import Iterable
 from typing import TypeVar, cast
 
-from saguaro.errors import Incompatible
+from saguaro.errors import Incompatible, InvalidRequest
 from saguaro.types import (
+    AcceptanceMode,
     Constraint,
     ConstraintKind,
     LookupResult,
@@ -46,6 +47,8 @@ def sampling_to_proto(sampling: SamplingParams, *, with_seed: bool = True) -> co
         logit_bias=[common_pb2.LogitBias(token_id=token, bias=bias) for token, bias in sampling.logit_bias],
         min_tokens=sampling.min_tokens,
         stop_token_ids=sampling.stop_token_ids,
+        acceptance=cast(common_pb2.AcceptanceMode, int(sampling.acceptance or 0)),
+        cached_scale=sampling.cached_scale,
     )
     if with_seed:
         message.seed = sampling.seed
@@ -80,7 +83,10 @@ def _constraint_from_proto(message: common_pb2.SamplingParams) -> Constraint | N
 
 
 def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingParams, bool]:
-    """The parameters, not validated, and whether the message gave a seed; without one the seed is 0."""
+    """The parameters, not validated, and whether the message gave a seed; without one the seed is 0.
+
+    InvalidRequest for an acceptance mode that this version does not know.
+    """
     sampling = SamplingParams(
         temperature=message.temperature,
         top_p=message.top_p if message.HasField("top_p") else 1.0,
@@ -95,8 +101,18 @@ def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingPar
         min_tokens=message.min_tokens,
         stop_token_ids=tuple(message.stop_token_ids),
         constraint=_constraint_from_proto(message),
+        acceptance=_acceptance_from_proto(message.acceptance),
+        cached_scale=message.cached_scale if message.HasField("cached_scale") else None,
     )
     return sampling, message.HasField("seed")
+
+
+def _acceptance_from_proto(value: int) -> AcceptanceMode | None:
+    try:
+        return AcceptanceMode(value) if value else None
+    except ValueError:
+        known = ", ".join(f"{mode.name.lower()}={mode.value}" for mode in AcceptanceMode)
+        raise InvalidRequest("sampling.acceptance", f"acceptance is {value}; it must be one of {known}") from None
 
 
 def logprobs_to_proto(logprobs: Iterable[TokenLogprobs]) -> list[common_pb2.TokenLogprobs]:

@@ -36,6 +36,7 @@ def verifier_frame_to_proto(frame: VerifierFrame) -> pb.SpeculateRequest:
         opens=[_open_to_proto(item) for item in frame.opens],
         commits=[_commit_to_proto(item) for item in frame.commits],
         closes=[pb.CloseSequence(sequence_id=item.sequence_id, epoch=item.epoch) for item in frame.closes],
+        cached_scale=frame.cached_scale,
     )
 
 
@@ -49,6 +50,7 @@ def verifier_frame_from_proto(message: pb.SpeculateRequest) -> VerifierFrame:
         opens=tuple(_open_from_proto(item) for item in message.opens),
         commits=tuple(_commit_from_proto(item) for item in message.commits),
         closes=tuple(CloseSequence(item.sequence_id, item.epoch) for item in message.closes),
+        cached_scale=message.cached_scale if message.HasField("cached_scale") else 1.0,
     )
 
 
@@ -117,13 +119,17 @@ def speculator_frame_to_proto(frame: SpeculatorFrame) -> pb.SpeculateResponse:
 
 
 def speculator_frame_from_proto(message: pb.SpeculateResponse) -> tuple[SpeculatorFrame, int]:
-    """A speculator's frame as it came in, and how many of its items were malformed and left out."""
+    """A speculator's frame as it came in, and how many of its items were malformed and left out.
+
+    A status says of which sequences these were: what the speculator says of them cannot be trusted any more.
+    """
     entries, statuses, malformed = [], [], 0
     for item in message.entries:
         try:
             entries.append(_entries_from_proto(item))
         except InvalidRequest:
             malformed += 1
+            statuses.append(SequenceStatus(item.sequence_id, item.epoch, NotSpeculatingReason.MALFORMED))
     for status in message.statuses:
         try:
             statuses.append(SequenceStatus(status.sequence_id, status.epoch, NotSpeculatingReason(status.reason)))
