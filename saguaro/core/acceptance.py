@@ -11,7 +11,16 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from saguaro.types import TokenIds, VerificationOutcome
+from saguaro.core.row_sampling import LEAST_TEMPERATURE
+from saguaro.types import AcceptanceMode, SamplingParams, TokenIds, VerificationOutcome
+
+
+def draws_drafts(sampling: SamplingParams) -> bool:
+    """Whether draft tokens are drawn from laws and accepted by them: see `saguaro.core.rejection`.
+
+    At temperature 0 both modes accept a draft token iff it is the argmax, so no laws are needed there.
+    """
+    return sampling.acceptance is AcceptanceMode.REJECTION and sampling.temperature >= LEAST_TEMPERATURE
 
 
 def accept(

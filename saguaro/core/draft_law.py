@@ -75,7 +75,7 @@ def draft(
     logits: Tensor,  # [rows, vocab], the draft's, at least one finite value a row
     rows: RowSampling,
     fan_out: Sequence[int] = (),  # [rows], F: outcomes prepared for a rejection at this place; needed where C < 1
-    cached_scale: float = 1.0,  # C of Saguaro sampling, 0..1; 1 changes nothing
+    cached_scale: float | Sequence[float] = 1.0,  # C of Saguaro sampling, 0..1, for all or [rows]; 1 changes nothing
     support: int = SUPPORT,  # M
 ) -> DrawnTokens:
     """A token a row by the draft's law; the argmax, with certainty, at temperature 0.
@@ -99,19 +99,20 @@ def guesses(
 
 
 def _laws(
-    logits: Tensor, rows: RowSampling, fan_out: Sequence[int], cached_scale: float, support: int
+    logits: Tensor, rows: RowSampling, fan_out: Sequence[int], cached_scale: float | Sequence[float], support: int
 ) -> SparseDistributions:
-    if not 0.0 <= cached_scale <= 1.0:
+    scales = [cached_scale] * len(logits) if isinstance(cached_scale, float | int) else cached_scale
+    if not all(0.0 <= scale <= 1.0 for scale in scales):
         raise ValueError(f"cached_scale is {cached_scale}; it must be from 0 to 1")
     if support < 1:
         raise ValueError(f"support is {support}; a law needs at least 1 token")
     processed = truncated(logits, rows)
-    if cached_scale == 1.0:
+    if all(scale == 1.0 for scale in scales):
         log_weights, token_ids = topk(processed, support)
     else:
-        if len(fan_out) != len(logits):
-            raise ValueError(f"{len(fan_out)} fan-outs for {len(logits)} rows")
-        log_weights, token_ids = _likeliest_after_scaling(processed, fan_out, cached_scale, support)
+        if not len(fan_out) == len(scales) == len(logits):
+            raise ValueError(f"{len(fan_out)} fan-outs and {len(scales)} scales for {len(logits)} rows")
+        log_weights, token_ids = _likeliest_after_scaling(processed, fan_out, scales, support)
     likeliest = log_weights.amax(-1, keepdim=True)
     probs = _normalised((log_weights - likeliest).double().exp()).half()
     if not rows.all_random:
@@ -124,21 +125,21 @@ def _laws(
 
 
 def _likeliest_after_scaling(
-    processed: Tensor, fan_out: Sequence[int], cached_scale: float, support: int
+    processed: Tensor, fan_out: Sequence[int], scales: Sequence[float], support: int
 ) -> tuple[Tensor, Tensor]:  # log weights [rows, M] and ids [rows, M] int64
     """The M likeliest tokens of sigma_{F,C}, "Speculative Speculative Decoding" (arXiv 2603.03251).
 
     The F + 1 likeliest are scaled, not F: the drafted token is none of the guesses, so the guesses reach one further.
     Where nothing but scaled tokens would be left C has no effect; so also for C = 0, as in the limit.
     """
-    num_scaled = [count + 1 if count else 0 for count in fan_out]
+    num_scaled = [count + 1 if count and scale < 1 else 0 for count, scale in zip(fan_out, scales, strict=True)]
     # Scaling moves at most these tokens down, so the M likeliest are among the first M + max.
     log_weights, token_ids = topk(processed, support + max(num_scaled, default=0))
     place = torch.arange(log_weights.shape[1], device=log_weights.device)
     is_scaled = place < torch.tensor(num_scaled, device=log_weights.device).unsqueeze(1)
     has_others = (log_weights.isfinite() & ~is_scaled).any(-1, keepdim=True)
-    log_scale = math.log(cached_scale) if cached_scale else -math.inf
-    log_weights = torch.where(is_scaled & has_others, log_weights + log_scale, log_weights)
+    log_scale = torch.tensor([math.log(scale) if scale else -math.inf for scale in scales], device=log_weights.device)
+    log_weights = torch.where(is_scaled & has_others, log_weights + log_scale.unsqueeze(1), log_weights)
     best = log_weights.topk(min(support, log_weights.shape[1]))
     return best.values, token_ids.gather(1, best.indices)
 

@@ -58,6 +58,10 @@ class Proposal:
         law_ids = np.array(token_ids, dtype=np.int64).reshape(-1, 1)
         return cls(token_ids, law_ids, np.ones(law_ids.shape, dtype=np.float16))
 
+    def first(self, count: int) -> Proposal:
+        """The first `count` tokens, or all where there are fewer."""
+        return Proposal(self.token_ids[:count], self.law_ids[:count], self.law_probs[:count])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proposals:

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from saguaro.types import LookupResult, SpeculationEntries, SpeculationPiece, TokenIds, VerificationOutcome
+from saguaro.types import (
+    LookupResult,
+    SparseDistribution,
+    SpeculationEntries,
+    SpeculationPiece,
+    TokenIds,
+    VerificationOutcome,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +27,20 @@ class CacheAnswer:
     """What the cache has for an outcome. Without a hit `token_ids` is empty and `drafting_ns` 0.
 
     `drafting_ns`: from the speculator's taking up the round to its sending the last piece of this speculation.
+    `distributions` are those that came with the tokens, in order; where every token came with one, each is its own.
     """
 
     result: LookupResult
     token_ids: TokenIds = ()
     drafting_ns: int = 0
+    distributions: tuple[SparseDistribution, ...] = ()
 
 
 @dataclass(slots=True)
 class _Speculation:
     token_ids: TokenIds
     drafting_ns: int
+    distributions: tuple[SparseDistribution, ...]
 
 
 @dataclass(slots=True)
@@ -103,7 +113,9 @@ class SpeculationCache:
             return CacheAnswer(LookupResult.NOT_SPECULATED)
         speculation = expected.now.speculations.get(outcome)
         if speculation is not None:
-            return CacheAnswer(LookupResult.HIT, speculation.token_ids, speculation.drafting_ns)
+            return CacheAnswer(
+                LookupResult.HIT, speculation.token_ids, speculation.drafting_ns, speculation.distributions
+            )
         return CacheAnswer(LookupResult.MISS if expected.now.complete else LookupResult.LATE)
 
     def neighbour(self, sequence_id: int, outcome: VerificationOutcome) -> TokenIds:
@@ -140,5 +152,8 @@ class SpeculationCache:
             self.num_refused += 1
             new = new[:room]
         if new:
-            target.speculations[piece.outcome] = _Speculation(known + new, drafting_ns)
+            laws = piece.distributions[len(overlap) : len(overlap) + len(new)]
+            if speculation is not None:
+                laws = speculation.distributions + laws
+            target.speculations[piece.outcome] = _Speculation(known + new, drafting_ns, laws)
         return True
