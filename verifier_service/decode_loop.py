@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from saguaro.core.acceptance import accept
 from saguaro.core.logprobs import token_logprobs
 from saguaro.core.planner import Planner
 from saguaro.engine.runner import Runner
@@ -128,9 +127,9 @@ class DecodeLoop:
             self.planner.forward.observe(num_tokens, forward_ns)
             self.planner.next_step(len(self.scheduler.running))
 
-        target_tokens = self._target_rows.choose(rows, logits)
+        outcomes = self._target_rows.outcomes(rows, logits)
         verified = [(row, logits.of(index)) for index, row in enumerate(rows) if not row.is_inner_prefill]
-        outcomes = accept(target_tokens, [row.sequence.speculation for row, _ in verified])
+        self.speculations.scale.observe(self.scheduler.running, rows, outcomes, self._clock_ns())
         for index, row in enumerate(rows):
             if row.sequence.scores_prompt:
                 row.sequence.score_prompt(logits.of(index))

@@ -49,7 +49,16 @@ class Outbox:
         if asked is not None and asked.round == entries.round:
             self._link.observe(now_ns - asked.at_ns - entries.queued_ns - entries.drafting_ns)
 
-    def flush(self, send: Send | None, lookahead: int, budget: int, expected_forward_ns: int, now_ns: int) -> None:
+    def flush(
+        self,
+        send: Send | None,
+        *,
+        lookahead: int,
+        budget: int,
+        cached_scale: float,
+        expected_forward_ns: int,
+        now_ns: int,
+    ) -> None:
         """Send what has gathered. From `expected_forward_ns` the speculator has what the frames' own way leaves."""
         if send is not None and (self.opens or self.commits or self.closes):
             self._step_id += 1
@@ -64,6 +73,7 @@ class Outbox:
                     opens=tuple(self.opens),
                     commits=tuple(self.commits),
                     closes=tuple(self.closes),
+                    cached_scale=cached_scale,
                 )
             )
         self.clear()

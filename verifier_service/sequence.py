@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from saguaro.core.acceptance import draws_drafts
 from saguaro.core.logprobs import token_logprobs
 from saguaro.core.ngram import NgramIndex
 from saguaro.core.penalties import SequenceRules
+from saguaro.core.proposal import Proposal
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
@@ -56,6 +58,7 @@ class Sequence:
         self.sampling = replace(
             request.sampling, stop_token_ids=(*request.sampling.stop_token_ids, *sorted(end_token_ids))
         )
+        self.draws_drafts = draws_drafts(self.sampling)
         self.rules = SequenceRules.of(self.sampling, request.prompt, len(request.prompt))
         self.table = table
         self.sink = sink
@@ -69,6 +72,7 @@ class Sequence:
         self.speculation: TokenIds = ()
         self.drafted_as = TokenProvenance.PLAIN
         self.drafting_ns = 0
+        self._drawn: Proposal | None = None
         # While it waits for a just-in-time speculation: until when.
         self.wait_until_ns: int | None = None
         self.submitted_ns = self.ready_since_ns = 0
@@ -142,11 +146,30 @@ class Sequence:
         logprobs, self._prompt_logprobs = tuple(self._prompt_logprobs), []
         return PromptLogprobs(logprobs)
 
-    def verify_next(self, speculation: TokenIds, drafted_as: TokenProvenance, drafting_ns: int = 0) -> None:
-        """Set the speculation of the next forward, cut to what could still be emitted."""
+    def verify_next(
+        self,
+        speculation: TokenIds,
+        drafted_as: TokenProvenance,
+        drafting_ns: int = 0,
+        drawn: Proposal | None = None,
+    ) -> None:
+        """Set the speculation of the next forward, cut to what could still be emitted.
+
+        `drawn`: the same tokens with the laws that they were drawn from, where they were.
+        """
         self.speculation = speculation[: max(self.max_speculation, 0)]
         self.drafted_as = drafted_as
         self.drafting_ns = drafting_ns
+        self._drawn = None if drawn is None else drawn.first(len(self.speculation))
+
+    @property
+    def proposal(self) -> Proposal:
+        """The speculation with the law of each token, as rejection mode verifies it."""
+        if self._drawn is not None:
+            return self._drawn
+        # What the draft model drew would be refused more often by this law, and nobody would notice.
+        assert not self.speculation or self.drafted_as is TokenProvenance.NGRAM_DRAFT
+        return Proposal.not_drawn(self.speculation)
 
     # --- the outcome --------------------------------------------------------------------------------------------------
 

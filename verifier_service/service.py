@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import grpc
 
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
-    AcceptanceMode,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
@@ -55,13 +55,15 @@ class VerifierService(VerifierServiceServicer):
         """Stream a generation's events; the caller's going away, in any way, aborts it."""
         generation = generation_request_from_proto(request)
         validate(generation, self._worker.identity)
+        acceptance = generation.sampling.acceptance or self._worker.acceptance
+        generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
         if generation.request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
         events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()
         handle = self._worker.submit(generation, events.put_nowait)
         self._stops[generation.request_id] = handle.stop
         try:
-            yield event_to_proto(GenerationStarted(generation.sampling.seed, AcceptanceMode.COUPLED))
+            yield event_to_proto(GenerationStarted(generation.sampling.seed, acceptance))
             while True:
                 event = await events.get()
                 if isinstance(event, Exception):

@@ -7,19 +7,19 @@ entries are in the cache when the verification ends, not only then put there. Th
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.planner import Planner, RoundKind
-from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
+from saguaro.core.proposal import Proposal
+from saguaro.core.speculation_cache import CacheAnswer
+from saguaro.errors import InvalidRequest
 from saguaro.types import (
+    AcceptanceMode,
     CloseSequence,
     CommitRound,
     JustInTime,
     LookupResult,
-    NotSpeculatingReason,
     OpenSequence,
     SequenceStatus,
     SpeculatorFrame,
@@ -27,36 +27,16 @@ from saguaro.types import (
     VerificationOutcome,
     VerifierFrame,
 )
+from verifier_service.backup import guess_without_model
+from verifier_service.local_cache import LocalCache
+from verifier_service.openings import RETRY_NS, Opening, Wait
 from verifier_service.outbox import Outbox
+from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
 
 log = logging.getLogger(__name__)
 
-_RETRY_NS = {
-    NotSpeculatingReason.UNKNOWN_SEQUENCE: 0,
-    NotSpeculatingReason.OVERLOADED: 1_000_000_000,
-    NotSpeculatingReason.DRAINING: 1_000_000_000,
-}  # the other refusals are for the sequence's life
 _KINDS = {TokenProvenance.CACHED_DRAFT: RoundKind.HIT, TokenProvenance.LATE_DRAFT: RoundKind.WAITED}
-
-
-@dataclass(slots=True)
-class Opening:
-    """One sequence as it is open at the speculator."""
-
-    epoch: int
-    is_refused: bool = False
-    retry_at_ns: int | None = None  # when a refused one may be opened again; None never
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A sequence waits for a just-in-time speculation after the outcome of `round`."""
-
-    round: int
-    outcome: VerificationOutcome
-    lookahead: int
-    since_ns: int
 
 
 class Speculations:
@@ -70,18 +50,20 @@ class Speculations:
         max_budget: int,
         vocab_size: int,
         just_in_time_ns: int | None,
+        scale: CachedScale | None = None,
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
         self.planner = planner
+        self.scale = scale or CachedScale(1.0)
         self.budget = self._wanted_budget = self._served_budget = max_budget
         self.detached_reason: str | None = "no speculator is attached yet"
-        self.num_malformed = 0
+        self._num_broken_laws = 0
         self._vocab_size = vocab_size
         self._on_stall = on_stall
         self._send: Callable[[VerifierFrame], None] | None = None
+        self._modes: Collection[AcceptanceMode] = ()
         self._max_lookahead = self._wanted_lookahead = max_lookahead
-        self._cache = SpeculationCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1))
-        self._cache_lock = threading.Lock()
+        self._cache = LocalCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1), vocab_size=vocab_size)
         self._patience = JustInTimeBudget(just_in_time_ns)
         self._outbox = Outbox()
         self._openings: dict[int, Opening] = {}
@@ -98,6 +80,11 @@ class Speculations:
         """Pieces that came for a round, epoch or sequence that was over."""
         return self._cache.num_stale
 
+    @property
+    def num_malformed(self) -> int:
+        """Speculations with tokens that the target does not have, or with missing or broken laws."""
+        return self._cache.num_malformed + self._num_broken_laws
+
     def follow(self, planner: Planner, budget: int) -> None:
         """Plan by this planner from now on, with at most `budget` outcomes a round."""
         self.planner, self._wanted_budget = planner, budget
@@ -105,13 +92,19 @@ class Speculations:
 
     # --- the speculator comes and goes --------------------------------------------------------------------------------
 
-    def attach(self, send: Callable[[VerifierFrame], None], max_lookahead: int, max_budget: int) -> None:
-        """A speculator passed the handshake; sequences are opened there when they next commit."""
+    def attach(
+        self,
+        send: Callable[[VerifierFrame], None],
+        max_lookahead: int,
+        max_budget: int,
+        modes: Collection[AcceptanceMode],
+    ) -> None:
+        """A speculator passed the handshake; sequences of these modes are opened there when they next commit."""
         self.detach("")
         self._max_lookahead = min(self._wanted_lookahead, max_lookahead)
         self._served_budget = max_budget
         self.budget = min(self._wanted_budget, max_budget)
-        self._send = send
+        self._send, self._modes = send, modes
         self.detached_reason = None
         self._patience.renew()
 
@@ -119,9 +112,7 @@ class Speculations:
         """The speculator is gone; every sequence goes on without it."""
         self._send = None
         self.detached_reason = reason
-        with self._cache_lock:
-            for sequence_id in self._openings:
-                self._cache.close(sequence_id)
+        self._cache.close(self._openings)
         self._openings.clear()
         self._waits.clear()
         self._outbox.clear()
@@ -131,11 +122,7 @@ class Speculations:
         """Entries go to the local cache; what is malformed, or of a round or epoch that is over, changes nothing."""
         for entries in frame.entries:
             self._outbox.observe(entries, now_ns)
-            if any(max(piece.token_ids, default=0) >= self._vocab_size for piece in entries.pieces):
-                self.num_malformed += 1
-            else:
-                with self._cache_lock:
-                    self._cache.insert(entries)
+            self._cache.insert(entries)
 
     def receive_statuses(self, frame: SpeculatorFrame, now_ns: int) -> None:
         """The speculator's word on sequences that it does not speculate."""
@@ -144,24 +131,30 @@ class Speculations:
 
     def _receive_status(self, status: SequenceStatus, now_ns: int) -> None:
         opening = self._openings.get(status.sequence_id)
-        if opening is None or opening.epoch != status.epoch:
-            return
-        log.info("sequence %d is not speculated: %s", status.sequence_id, status.reason.name)
-        self._forget(status.sequence_id)
-        self._waits.pop(status.sequence_id, None)
-        opening.is_refused = True
-        if status.reason in _RETRY_NS:
-            opening.retry_at_ns = now_ns + _RETRY_NS[status.reason]
+        if opening is None or opening.epoch != status.epoch or opening.is_refused:
+            return  # a commit that crossed the refusal is unknown there, which says nothing new
+        self._refuse(status.sequence_id, opening, f"the speculator refused the sequence: {status.reason.name.lower()}")
+        if status.reason in RETRY_NS:
+            opening.retry_at_ns = now_ns + RETRY_NS[status.reason]
+
+    def _refuse(self, sequence_id: int, opening: Opening, reason: str) -> None:
+        """The sequence goes on without the speculator."""
+        log.info("sequence %d is not speculated: %s", sequence_id, reason)
+        opening.refusal = reason
+        self._cache.close((sequence_id,))
+        self._waits.pop(sequence_id, None)
+        self._outbox.closes.append(CloseSequence(sequence_id, opening.epoch))  # it may not be its own word
 
     # --- a sequence's life --------------------------------------------------------------------------------------------
 
     def open(self, sequence: Sequence, round: int) -> None:
         """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
-        if self._send is None or self._max_lookahead == 0 or sequence.request.disable_speculation:
+        is_wanted = self._max_lookahead > 0 and not sequence.request.disable_speculation
+        if self._send is None or not is_wanted or not self._drafts_for(sequence):
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
-        self._expect(sequence.sequence_id, self._last_epoch, round)
+        self._cache.expect(sequence.sequence_id, self._last_epoch, round)
         self._outbox.opens.append(
             OpenSequence(
                 sequence.sequence_id,
@@ -177,7 +170,7 @@ class Speculations:
         """The sequence ended here, or its KV was given up; nothing more is wanted for it."""
         opening = self._openings.pop(sequence.sequence_id, None)
         self._waits.pop(sequence.sequence_id, None)
-        self._forget(sequence.sequence_id)
+        self._cache.close((sequence.sequence_id,))
         self._outbox.forget(sequence.sequence_id)
         if opening is not None and not opening.is_refused:
             self._outbox.closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
@@ -194,19 +187,20 @@ class Speculations:
         sequence.verify_next((), TokenProvenance.PLAIN)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
-            self._guess_without_model(sequence, batch)
+            guess_without_model(sequence, self.planner, self._max_lookahead, batch)
             if opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns):
                 self.open(sequence, sequence.round + 1)
             return LookupResult.NOT_SPECULATED
-        answer = self._lookup(sequence.sequence_id, outcome)
+        answer = self._cache.lookup(sequence.sequence_id, outcome)
         is_hit = answer.result is LookupResult.HIT
+        waits = self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
         if self.lookahead > 0:
             self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids), after=kind)
         if is_hit and self.lookahead > 0:
-            speculation = answer.token_ids[: self.lookahead]
-            sequence.verify_next(speculation, TokenProvenance.CACHED_DRAFT, answer.drafting_ns)
+            if not self._verify_drafted(sequence, opening, answer, self.lookahead, TokenProvenance.CACHED_DRAFT):
+                return LookupResult.NOT_SPECULATED
             self._commit(sequence, opening, sequence.round, outcome)
-        elif self._waits_for_draft and sequence.max_speculation > 0:
+        elif waits and sequence.max_speculation > 0:
             lookahead = min(self.planner.plan.just_in_time_lookahead, self.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
             self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
@@ -214,25 +208,30 @@ class Speculations:
                 CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
             )
         else:
-            self._guess_without_model(sequence, batch, outcome)
+            neighbour = self._cache.neighbour(sequence.sequence_id, outcome)
+            most = guess_without_model(sequence, self.planner, self._max_lookahead, batch, len(neighbour.token_ids))
+            if most and not self._verify_drafted(sequence, opening, neighbour, most, TokenProvenance.NEIGHBOUR_DRAFT):
+                return LookupResult.NOT_SPECULATED
             self._commit(sequence, opening, sequence.round, outcome)
         return answer.result
 
-    @property
-    def _waits_for_draft(self) -> bool:
-        return self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
+    def _verify_drafted(
+        self, sequence: Sequence, opening: Opening, answer: CacheAnswer, most: int, drafted_as: TokenProvenance
+    ) -> bool:
+        """Verify next what the draft model drafted, `most` tokens of it, in rejection mode with their laws.
 
-    def _guess_without_model(self, sequence: Sequence, batch: int, outcome: VerificationOutcome | None = None) -> None:
-        """The fast backups, where they have been worth their rows: own n-grams, or a draft for another bonus token."""
-        if sequence.request.disable_speculation:
-            return
-        guesses = {TokenProvenance.NGRAM_DRAFT: sequence.ngrams.propose(sequence.tokens, self._max_lookahead)}
-        if outcome is not None:
-            with self._cache_lock:
-                guesses[TokenProvenance.NEIGHBOUR_DRAFT] = self._cache.neighbour(sequence.sequence_id, outcome)
-        best = max(self.planner.worth(kind, len(guess), batch) for kind, guess in guesses.items())
-        if best.length:
-            sequence.verify_next(guesses[best.kind][: best.length], best.kind)
+        Where these are missing or broken, nothing is set, the sequence is quarantined, and this is False.
+        """
+        token_ids, drawn = answer.token_ids[:most], None
+        if sequence.draws_drafts:
+            try:
+                drawn = Proposal.drawn(token_ids, answer.distributions[: len(token_ids)], self._vocab_size)
+            except InvalidRequest as error:
+                self._num_broken_laws += 1
+                self._refuse(sequence.sequence_id, opening, f"its speculation was malformed: {error}")
+                return False
+        sequence.verify_next(token_ids, drafted_as, answer.drafting_ns, drawn)
+        return True
 
     def poll(self, sequence: Sequence, now_ns: int) -> None:
         """Let a waiting sequence go on if its speculation came, or if it waited long enough."""
@@ -241,13 +240,15 @@ class Speculations:
         if wait is None or opening is None:  # the speculator went away meanwhile
             sequence.wait_until_ns = None
             return
-        answer = self._lookup(sequence.sequence_id, wait.outcome)
+        answer = self._cache.lookup(sequence.sequence_id, wait.outcome)
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
-            sequence.verify_next(answer.token_ids, TokenProvenance.LATE_DRAFT, answer.drafting_ns)
+            if not self._verify_drafted(sequence, opening, answer, wait.lookahead, TokenProvenance.LATE_DRAFT):
+                sequence.wait_until_ns = None
+                return
             if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
-                self._expect(sequence.sequence_id, opening.epoch, wait.round + 1)
+                self._cache.expect(sequence.sequence_id, opening.epoch, wait.round + 1)
             else:
                 self._commit(sequence, opening, wait.round, wait.outcome)
         elif sequence.wait_until_ns is None or now_ns >= sequence.wait_until_ns:
@@ -263,22 +264,9 @@ class Speculations:
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        self._outbox.commits.append(
-            CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation)
-        )
-        self._expect(sequence.sequence_id, opening.epoch, round + 1)
-
-    def _expect(self, sequence_id: int, epoch: int, round: int) -> None:
-        with self._cache_lock:
-            self._cache.expect(sequence_id, epoch, round)
-
-    def _lookup(self, sequence_id: int, outcome: VerificationOutcome) -> CacheAnswer:
-        with self._cache_lock:
-            return self._cache.lookup(sequence_id, outcome)
-
-    def _forget(self, sequence_id: int) -> None:
-        with self._cache_lock:
-            self._cache.close(sequence_id)
+        next_up = sequence.speculation
+        self._outbox.commits.append(CommitRound(sequence.sequence_id, opening.epoch, round, outcome, next_up))
+        self._cache.expect(sequence.sequence_id, opening.epoch, round + 1)
 
     def state_of(self, sequence: Sequence) -> tuple[bool, str]:
         """Whether the sequence is speculated now, and if not, why."""
@@ -291,8 +279,22 @@ class Speculations:
             return False, "the verifier's lookahead is 0"
         if self.detached_reason is not None:
             return False, self.detached_reason
-        return False, "the speculator refused the sequence" if opening else "the sequence was not yet opened"
+        if not self._drafts_for(sequence):
+            return False, "the speculator does not draft for the acceptance mode of the request"
+        return False, opening.refusal if opening else "the sequence was not yet opened"
+
+    def _drafts_for(self, sequence: Sequence) -> bool:
+        """Whether the speculator knows the sequence's mode; at temperature 0 the modes are one."""
+        mode = AcceptanceMode.REJECTION if sequence.draws_drafts else AcceptanceMode.COUPLED
+        return mode in self._modes
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
         """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
-        self._outbox.flush(self._send, self.lookahead, self.budget, expected_forward_ns, now_ns)
+        self._outbox.flush(
+            self._send,
+            lookahead=self.lookahead,
+            budget=self.budget,
+            cached_scale=self.scale.value,
+            expected_forward_ns=expected_forward_ns,
+            now_ns=now_ns,
+        )

@@ -58,7 +58,7 @@ def differences(target: ModelIdentity, info: SpeculatorInfo) -> list[str]:
     """Field by field, why a speculator cannot serve a target; empty if it can.
 
     Vocabulary sizes may differ (some families pad embeddings per size), context limits too: a sequence beyond the
-    draft's is decoded without it.
+    draft's is decoded without it. So is one whose acceptance mode the speculator does not have.
     """
     found = []
     if info.protocol_version != PROTOCOL_VERSION:
@@ -68,8 +68,9 @@ def differences(target: ModelIdentity, info: SpeculatorInfo) -> list[str]:
             f"tokenizer: target {target.name} has {target.tokenizer_fingerprint[:12]}, "
             f"draft {info.model.name} has {info.model.tokenizer_fingerprint[:12]}"
         )
-    if AcceptanceMode.COUPLED not in info.acceptance_modes:
-        found.append("acceptance modes: the verifier wants coupled, the speculator does not draft for it")
+    if not info.acceptance_modes:
+        known = ", ".join(mode.name.lower() for mode in AcceptanceMode)
+        found.append(f"acceptance modes: the verifier knows {known}, the speculator drafts for none of them")
     return found
 
 

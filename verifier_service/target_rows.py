@@ -1,4 +1,8 @@
-"""From the target's logits to its tokens: which rows choose, by which rules and with which noise."""
+"""From the target's logits to outcomes: which rows choose, by which rules, with which noise, and what they accept.
+
+Each row's logits are processed once, and one distribution decides: a race in coupled mode, or the draws of rejection
+mode. One batch may hold sequences of both.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,49 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from saguaro.core.acceptance import accept
 from saguaro.core.penalties import apply_rules, ruled_rows
-from saguaro.core.sampling import RowSampling, race
+from saguaro.core.proposal import Proposals
+from saguaro.core.rejection import verify
+from saguaro.core.row_groups import by_kind
+from saguaro.core.sampling import RowSampling, processed_log_probs, race
 from saguaro.engine.model_runner import Logits
-from saguaro.types import SamplingParams, TokenIds
+from saguaro.types import SamplingParams, TokenIds, VerificationOutcome
 from verifier_service.scheduler import Row
 
 
 class TargetRows:
-    """Chooses the target's token of every row that has one."""
+    """Ends the round of every row that has one to end."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         # Rows at temperature 0 need no parameters, whatever their number.
         self._greedy = RowSampling.build([SamplingParams()], [0], device)
 
-    def choose(self, rows: Sequence[Row], logits: Logits) -> list[int]:
-        """The target's tokens, for each row of the batch `num_choosing` in order, whatever was drafted for them.
+    def outcomes(self, rows: Sequence[Row], logits: Logits) -> list[VerificationOutcome]:
+        """How the verification of each row of the batch ended that chooses, in order.
 
-        Row i of a sequence stands on its tokens and the first i draft tokens.
+        Logits row i of a sequence stands on its tokens and the first i draft tokens.
         """
         choosing = [row for row in rows if row.num_choosing]
         if not choosing:
             return []
         ruled = ruled_rows((row.sequence.rules, row.num_choosing, partial(_stands_on, row)) for row in choosing)
         processed = apply_rules(_choosing_rows(rows, logits), ruled)
-        return race(processed, self._sampling(choosing)).tolist()
+        num_rows = [row.num_choosing for row in choosing]
+        is_drawn = [row.sequence.draws_drafts for row in choosing]
+        return by_kind(choosing, processed, num_rows, is_drawn, self._verify, self._race)
+
+    def _race(self, rows: Sequence[Row], processed: Tensor) -> list[VerificationOutcome]:
+        """Coupled mode, and temperature 0 in any: the target's tokens do not depend on the drafts."""
+        tokens = race(processed, self._sampling(rows)).tolist()
+        return accept(tokens, [row.sequence.speculation for row in rows])
+
+    def _verify(self, rows: Sequence[Row], processed: Tensor) -> list[VerificationOutcome]:
+        """Rejection mode."""
+        sampling = self._sampling(rows)
+        proposals = Proposals.of([row.sequence.proposal for row in rows], self._device)
+        return verify(processed_log_probs(processed, sampling), sampling, proposals)
 
     def _sampling(self, rows: Sequence[Row]) -> RowSampling:
         """Row i of a sequence predicts the token at position len(tokens) + i."""

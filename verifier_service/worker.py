@@ -15,6 +15,7 @@ from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.start import start_model
 from saguaro.types import (
     PROTOCOL_VERSION,
+    AcceptanceMode,
     GenerationEvent,
     GenerationRequest,
     ModelIdentity,
@@ -24,6 +25,7 @@ from saguaro.types import (
 )
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.policy import Policies, parse_policy
+from verifier_service.scaling import CachedScale
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
@@ -67,6 +69,7 @@ class VerifierWorker:
             max_budget=budget,
             vocab_size=self._runner.vocab_size,
             just_in_time_ns=None if just_in_time_ms is None else int(just_in_time_ms * 1e6),
+            scale=CachedScale(settings.cached_scale),
             on_stall=self._reset_link,
         )
         self.loop = DecodeLoop(
@@ -119,7 +122,9 @@ class VerifierWorker:
     # --- the link, from the event loop to the engine thread -----------------------------------------------------------
 
     def _on_attached(self, send: SendFrame, info: SpeculatorInfo) -> None:
-        self.loop.post(lambda: self.speculations.attach(send, info.max_lookahead, info.max_budget))
+        self.loop.post(
+            lambda: self.speculations.attach(send, info.max_lookahead, info.max_budget, info.acceptance_modes)
+        )
 
     def _on_frame(self, frame: SpeculatorFrame) -> None:
         now_ns = time.monotonic_ns()
@@ -139,6 +144,11 @@ class VerifierWorker:
             self._event_loop.call_soon_threadsafe(_hand_out, events)
 
     # --- for the service ----------------------------------------------------------------------------------------------
+
+    @property
+    def acceptance(self) -> AcceptanceMode:
+        """The mode of requests that name none."""
+        return AcceptanceMode[self._settings.acceptance.upper()]
 
     def submit(self, request: GenerationRequest, sink: EventSink) -> GenerationHandle:
         """Start a generation; its events come to `sink` on the event loop."""

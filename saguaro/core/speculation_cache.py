@@ -24,7 +24,7 @@ from saguaro.types import (
 
 @dataclass(frozen=True, slots=True)
 class CacheAnswer:
-    """What the cache has for an outcome. Without a hit `token_ids` is empty and `drafting_ns` 0.
+    """What the cache has for an outcome. Without a hit `token_ids` is empty (but a neighbour's) and `drafting_ns` 0.
 
     `drafting_ns`: from the speculator's taking up the round to its sending the last piece of this speculation.
     `distributions` are those that came with the tokens, in order; where every token came with one, each is its own.
@@ -118,13 +118,17 @@ class SpeculationCache:
             )
         return CacheAnswer(LookupResult.MISS if expected.now.complete else LookupResult.LATE)
 
-    def neighbour(self, sequence_id: int, outcome: VerificationOutcome) -> TokenIds:
-        """What was drafted for the likeliest other bonus token after as many accepted tokens; empty if nothing was."""
+    def neighbour(self, sequence_id: int, outcome: VerificationOutcome) -> CacheAnswer:
+        """What was drafted for the likeliest other bonus token after as many accepted tokens; empty if nothing was.
+
+        A MISS, and no time was spent on it for this outcome.
+        """
         expected = self._expected.get(sequence_id)
         prepared = expected.now.speculations if expected is not None else {}
-        return next(
-            (item.token_ids for other, item in prepared.items() if other.num_accepted == outcome.num_accepted), ()
-        )
+        for other, item in prepared.items():
+            if other.num_accepted == outcome.num_accepted:
+                return CacheAnswer(LookupResult.MISS, item.token_ids, distributions=item.distributions)
+        return CacheAnswer(LookupResult.MISS)
 
     def is_complete(self, sequence_id: int) -> bool:
         """Whether the speculator said that no more will come for the expected round."""

@@ -52,9 +52,9 @@ def test_an_outcome_without_entry_is_late_until_the_round_is_complete_and_then_a
 
 def test_a_neighbour_is_the_likeliest_speculation_after_as_many_accepted_tokens(cache: SpeculationCache) -> None:
     cache.insert(entries(piece(OTHER, 0, 8), piece(GUESS, 0, 1, 2), piece(VerificationOutcome(1, 5), 0, 9)))
-    assert cache.neighbour(5, VerificationOutcome(1, 71)) == (1, 2)
-    assert cache.neighbour(5, VerificationOutcome(0, 71)) == ()
-    assert cache.neighbour(6, GUESS) == ()
+    assert cache.neighbour(5, VerificationOutcome(1, 71)).token_ids == (1, 2)
+    assert cache.neighbour(5, VerificationOutcome(0, 71)).token_ids == ()
+    assert cache.neighbour(6, GUESS).token_ids == ()
 
 
 def test_an_entry_drafted_just_in_time_after_completion_is_found(cache: SpeculationCache) -> None:

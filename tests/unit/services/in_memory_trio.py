@@ -21,6 +21,7 @@ from saguaro.engine.model_runner import Logits, ModelRunner
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.types import (
+    AcceptanceMode,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
@@ -94,6 +95,7 @@ class InMemoryTrio:
         eos_token_ids: Iterable[int] = (),
         just_in_time_ms: float | None = 50.0,
         max_running: int = 8,
+        max_waiting: int = 64,
         prefill_chunk_tokens: int = 64,
         target_blocks: int = 256,
         draft_blocks: int = 256,
@@ -126,7 +128,7 @@ class InMemoryTrio:
             self.speculations,
             deliver=lambda events: [sink(event) for sink, event in events],
             max_running=max_running,
-            max_waiting=64,
+            max_waiting=max_waiting,
             prefill_chunk_tokens=prefill_chunk_tokens,
             clock_ns=self._clock,
         )
@@ -156,7 +158,7 @@ class InMemoryTrio:
         """A new stream to the speculator."""
         self.stream = self.scheduler.attach(self._to_verifier)
         stream = self.stream
-        self.speculations.attach(lambda frame: self._to_speculator(stream, frame), 16, 64)
+        self.speculations.attach(lambda frame: self._to_speculator(stream, frame), 16, 64, tuple(AcceptanceMode))
 
     def detach(self) -> None:
         """The stream is lost."""
