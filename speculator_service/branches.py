@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +13,15 @@ from torch import Tensor
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
 from saguaro.engine.ragged_batch import Chunk
-from saguaro.types import SpeculationPiece, TokenIds, VerificationOutcome
+from saguaro.types import SparseDistribution, SpeculationPiece, TokenIds, VerificationOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """One token a branch; in rejection mode with the law that each was drawn from."""
+
+    token_ids: Sequence[int]
+    laws: Sequence[SparseDistribution] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,7 @@ class Inheritance:
     """What a branch that came true leaves to the next round: what it drafted, and what was computed for that."""
 
     tokens: list[int]  # drafted after the bonus token
+    laws: list[SparseDistribution]  # of these tokens; none in coupled mode
     slots: SlotIds  # [n]: KV of the bonus token and of the n - 1 tokens drafted after it
     logits: Tensor  # [n, vocab]: row i is what the draft says after the i-th of them
 
@@ -33,6 +43,7 @@ class Branches:
     wanted_depth: int
     scratch_start: int
     drafted: list[list[int]] = field(default_factory=list)
+    laws: list[list[SparseDistribution]] = field(default_factory=list)  # of what was drafted; none in coupled mode
     num_sent: int = 0
     _visible: NDArray[np.bool_] | None = None
     _logits: list[Tensor] = field(default_factory=list)  # of each step, [B, vocab]; none where they would be too much
@@ -40,6 +51,7 @@ class Branches:
 
     def __post_init__(self) -> None:
         self.drafted = [[] for _ in self.tree.outcomes]
+        self.laws = [[] for _ in self.tree.outcomes]
         self._branch_of = {outcome: branch for branch, outcome in enumerate(self.tree.outcomes)}
         # Of the last step; that of an earlier one is its left part, since later tokens come after.
         self._visible = self.tree.mask(self.wanted_depth - 1)
@@ -88,10 +100,13 @@ class Branches:
             for outcome, drafted in zip(self.tree.outcomes, self.drafted, strict=True)
         ]
 
-    def take(self, tokens: list[int], logits: Tensor | None) -> None:
-        """The tokens that follow, one a branch, and the logits [B, vocab] behind them, where they may be kept."""
-        for drafted, token in zip(self.drafted, tokens, strict=True):
+    def take(self, following: Drafted, logits: Tensor | None) -> None:
+        """What follows, and the logits [B, vocab] behind it, where they may be kept."""
+        for drafted, token in zip(self.drafted, following.token_ids, strict=True):
             drafted.append(token)
+        if following.laws:
+            for laws, law in zip(self.laws, following.laws, strict=True):
+                laws.append(law)
         if logits is not None and len(self._logits) == self.depth - 1:
             self._logits.append(logits)
 
@@ -101,8 +116,8 @@ class Branches:
         if start == self.depth:
             return []
         return [
-            SpeculationPiece(outcome, start, tuple(tokens[start:]))
-            for outcome, tokens in zip(self.tree.outcomes, self.drafted, strict=True)
+            SpeculationPiece(outcome, start, tuple(tokens[start:]), tuple(laws[start:]))
+            for outcome, tokens, laws in zip(self.tree.outcomes, self.drafted, self.laws, strict=True)
         ]
 
     def inheritance(self, outcome: VerificationOutcome, table: BlockTable) -> Inheritance | None:
@@ -113,6 +128,7 @@ class Branches:
         scratch = table.slots(self.scratch_start, self.scratch_end)
         return Inheritance(
             tokens=self.drafted[branch],
+            laws=self.laws[branch],
             slots=scratch[np.arange(count) * self.tree.num_branches + branch],
             logits=torch.stack([rows[branch] for rows in self._logits]),
         )

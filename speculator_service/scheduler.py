@@ -5,31 +5,27 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
 from saguaro.core.forward_time import ForwardTime
-from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
-from saguaro.core.sampling import RowSampling, race, ranked_candidates
 from saguaro.engine.block_manager import OutOfBlocks
 from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
-from saguaro.types import NotSpeculatingReason, SamplingParams, SpeculationEntries, SpeculatorFrame, VerifierFrame
+from saguaro.types import NotSpeculatingReason, SpeculationEntries, SpeculatorFrame, VerifierFrame
 from speculator_service.branches import Branches
+from speculator_service.draft_rows import Ask, DraftRows, Growing
 from speculator_service.session import FanOut, Session
 from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
-_LEAST_RANKED = 16  # ranking more costs little, and tells of what rank the bonus token has
 _MOST_KEPT_BYTES = 256 << 20  # logits of a whole tree that may be kept for who inherits them
 _BUDGET_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
@@ -42,21 +38,6 @@ class Work:
     session: Session
     chunk: Chunk
     branches: Branches | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """Rows of one session that are to be ranked, and the positions that they predict."""
-
-    stream: Stream
-    session: Session
-    positions: list[int]
-
-    @property
-    def num_candidates(self) -> int:
-        """As many as an allocation may want at one place, the drafted token included: more where places are few."""
-        budget = self.stream.budget
-        return min(budget, max(_LEAST_RANKED, 2 * budget // max(len(self.positions), 1))) + 1
 
 
 class DraftScheduler:
@@ -86,8 +67,7 @@ class DraftScheduler:
         self._streams: list[Stream] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self.forward_time = ForwardTime()
-        # Rows at temperature 0 need no parameters, whatever their number.
-        self._greedy = RowSampling.build([SamplingParams()], [0], runner.device)
+        self._draft_rows = DraftRows(runner.device, runner.vocab_size)
         self._num_rows = 0  # of the last step of trees
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
@@ -191,9 +171,9 @@ class DraftScheduler:
         if not heirs:
             return
         now_ns = self._clock_ns()
-        asks = [_Ask(stream, session, session.inherited_positions()) for stream, session in heirs]
+        asks = [Ask(stream, session, session.inherited_positions()) for stream, session in heirs]
         rows = [session.inherited for _, session in heirs if session.inherited is not None]
-        for ask, ranked in zip(asks, self._ranked(asks, rows), strict=True):
+        for ask, ranked in zip(asks, self._draft_rows.rank(asks, rows), strict=True):
             ask.session.taken_ns = ask.session.taken_ns or now_ns
             ask.session.take_inherited(ranked, self._fan_out(ask.stream, ask.session, len(due)))
 
@@ -202,51 +182,32 @@ class DraftScheduler:
         for work in works:
             work.session.taken_ns = work.session.taken_ns or started_ns
         logits = self._runner.forward([work.chunk for work in works])
-        trees = [index for index, work in enumerate(works) if work.branches is not None]
+        trees, growing = [], []
+        for index, work in enumerate(works):
+            if work.branches is not None:
+                trees.append(index)
+                growing.append(Growing(work.stream, work.session, work.chunk, work.branches))
         trunks = [index for index, work in enumerate(works) if work.branches is None]
         if trees:
-            self._take_trees([works[index] for index in trees], _rows_of(logits, trees))
+            self._take_trees(growing, _rows_of(logits, trees))
             if all(len(works[index].chunk.token_ids) == 1 for index in trunks):
                 self._num_rows = len(logits.rows)
                 self.forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
         if trunks:
             self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks))
 
-    def _take_trees(self, works: list[Work], logits: torch.Tensor) -> None:
-        params = [work.session.sampling for work in works for _ in range(work.chunk.num_logits)]
-        positions = [position for work in works for position in work.session.row_positions(work.chunk)]
-        ruled = ruled_rows(
-            (work.session.rules, work.chunk.num_logits, work.branches.leading_to) for work in works if work.branches
-        )
-        tokens = race(apply_rules(logits, ruled), self._sampling(params, positions)).tolist()
+    def _take_trees(self, trees: list[Growing], logits: torch.Tensor) -> None:
         kept = logits.clone() if logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES else None
         start = 0
-        for work in works:
-            assert work.branches is not None
-            end = start + work.chunk.num_logits
-            work.branches.take(tokens[start:end], None if kept is None else kept[start:end])
+        for tree, following in zip(trees, self._draft_rows.grow(trees, logits), strict=True):
+            end = start + tree.chunk.num_logits
+            tree.branches.take(following, None if kept is None else kept[start:end])
             start = end
 
     def _take_trunks(self, works: list[Work], logits: torch.Tensor) -> None:
-        asks = [_Ask(work.stream, work.session, work.session.row_positions(work.chunk)) for work in works]
-        for work, ranked in zip(works, self._ranked(asks, [logits]), strict=True):
+        asks = [Ask(work.stream, work.session, work.session.row_positions(work.chunk)) for work in works]
+        for work, ranked in zip(works, self._draft_rows.rank(asks, [logits]), strict=True):
             work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
-
-    def _ranked(self, asks: list[_Ask], logits: list[torch.Tensor]) -> list[list[list[int]]]:
-        """Candidates of all rows, best first, for each who asks; `logits`, each [rows, vocab], are theirs in order."""
-        positions = [position for ask in asks for position in ask.positions]
-        if not positions:
-            return [[] for _ in asks]
-        count = min(max(ask.num_candidates for ask in asks), self._runner.vocab_size)
-        params = [ask.session.sampling for ask in asks for _ in ask.positions]
-        ruled = ruled_rows(
-            (ask.session.rules, len(ask.positions), partial(ask.session.trunk_before, ask.positions)) for ask in asks
-        )
-        processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(logits), ruled)
-        best = ranked_candidates(processed, self._sampling(params, positions), count)
-        rows = [ids[:valid] for ids, valid in zip(best.token_ids.tolist(), best.num_valid.tolist(), strict=True)]
-        ends = itertools.accumulate(len(ask.positions) for ask in asks)
-        return [rows[end - len(ask.positions) : end] for end, ask in zip(ends, asks, strict=True)]
 
     def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
         return lambda length: self._best_allocation(stream, session, length, batch).fan_out
@@ -267,14 +228,10 @@ class DraftScheduler:
             return statistics.allocation(length, budget).hit_rate * tokens[depth]
 
         budget = max((math.ceil(stream.budget * share) for share in _BUDGET_SHARES), key=promise)
+        stream.prepared = budget
         if budget < stream.budget:
             self.forward_time.doubt(batch * stream.budget)
         return statistics.allocation(length, budget)
-
-    def _sampling(self, params: list[SamplingParams], positions: list[int]) -> RowSampling:
-        if all(row.temperature == 0.0 for row in params):
-            return self._greedy
-        return RowSampling.build(params, positions, self._runner.device)
 
     def refuse_all(self) -> None:
         """A step met a fault of our own: every open sequence is quarantined, since any may be the cause."""

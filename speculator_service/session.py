@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
+from saguaro.core.acceptance import draws_drafts
 from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
 from saguaro.core.penalties import SequenceRules
 from saguaro.core.token_tree import TokenTree
@@ -31,34 +31,21 @@ from saguaro.types import (
     CommitRound,
     JustInTime,
     OpenSequence,
+    SparseDistribution,
     SpeculationEntries,
     SpeculationPiece,
     TokenIds,
     VerificationOutcome,
 )
 from speculator_service.branches import Branches
+from speculator_service.commits import StaleCommit, UnknownRound
 from speculator_service.forest import Forest
+from speculator_service.rows import Part, Ranked
 
 _BRIEF_NS = 2_000_000  # of rounds as short as this nothing can be foretold
 
 FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
 CopyKV = Callable[[SlotIds, SlotIds], None]  # from, to
-
-
-class StaleCommit(Exception):
-    """A commit of a round that is over; it is dropped and counted."""
-
-
-class UnknownRound(Exception):
-    """A commit of a round that this session never saw begin; the sequence must be opened again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One chunk of a session's next forward: a step of `branches`, or trunk where that is None."""
-
-    chunk: Chunk
-    branches: Branches | None
 
 
 class Session:
@@ -77,6 +64,7 @@ class Session:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
         self.sampling = opened.sampling
+        self.draws_drafts = draws_drafts(opened.sampling)
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
         self.rules = SequenceRules.of(opened.sampling, opened.token_ids, opened.num_prompt_tokens)
@@ -97,6 +85,7 @@ class Session:
         self._ranked: list[Sequence[int]] = []  # candidates for exactly k accepted, k = 0 ..
         self._fan_out: tuple[int, ...] | None = None  # of this round, once its first outcomes were guessed
         self._num_guessed = 0  # places k whose outcomes were guessed
+        self._laws: list[SparseDistribution] = []  # rejection mode: of the speculation's first tokens, if drawn here
         self._forest = Forest()
         self._unsent_draft: SpeculationEntries | None = None
 
@@ -137,11 +126,11 @@ class Session:
         if self.rules is not None:
             self.rules.extend(committed)
         self.round += 1
-        self.speculation, self._ranked, self.inherited = [], [], None
+        self.speculation, self._laws, self._ranked, self.inherited = [], [], [], None
         self._last_outcome = outcome
         left = self._forest.inheritance(outcome, self.table)
         if left is not None and self.num_cached == len(self.prefix) - 1:
-            self.speculation, self.inherited = list(left.tokens), left.logits
+            self.speculation, self._laws, self.inherited = list(left.tokens), list(left.laws), left.logits
             end = self.num_cached + len(left.slots)
             self._copy_kv(left.slots, self.table.slots(self.num_cached, end))
             self.num_cached = end
@@ -151,7 +140,8 @@ class Session:
         self._unsent_draft = None
         if isinstance(speculation, JustInTime):
             self.just_in_time, self.was_hit = min(speculation.lookahead, self.lookahead), False
-            self._drop_after(self.just_in_time)
+            # What was told to be verified has no law here, and must not be told back as drawn.
+            self._drop_after(min(self.just_in_time, len(self._laws)) if self.draws_drafts else self.just_in_time)
             if len(self.speculation) == self.just_in_time:
                 self._finish_just_in_time()
         else:
@@ -162,7 +152,7 @@ class Session:
 
     def _drop_after(self, num_kept: int) -> None:
         """Forget the tokens of the speculation after the first `num_kept`, and what was computed of them."""
-        del self.speculation[num_kept:]
+        del self.speculation[num_kept:], self._laws[num_kept:]
         num_kept = len(self.speculation)
         self.num_cached = min(self.num_cached, len(self.prefix) + num_kept)
         del self._ranked[num_kept + 1 :]
@@ -229,22 +219,25 @@ class Session:
 
     # --- what a forward brought ---------------------------------------------------------------------------------------
 
-    def take_inherited(self, ranked: Sequence[Sequence[int]], fan_out: FanOut) -> None:
-        """`ranked` holds the candidates of each inherited row, best first; none where nothing was inherited."""
+    def take_inherited(self, ranked: Ranked, fan_out: FanOut) -> None:
+        """`ranked` holds the candidates of each inherited row; none where nothing was inherited."""
         self.inherited = None
         self._take_ranked(ranked, fan_out)
 
-    def take_trunk(self, chunk: Chunk, ranked: Sequence[Sequence[int]], fan_out: FanOut) -> None:
-        """Trunk tokens were computed; `ranked` holds the candidates of each wanted row, best first."""
+    def take_trunk(self, chunk: Chunk, ranked: Ranked, fan_out: FanOut) -> None:
+        """Trunk tokens were computed; `ranked` holds the candidates of each wanted row."""
         self.num_cached += len(chunk.token_ids)
         self._take_ranked(ranked, fan_out)
 
-    def _take_ranked(self, ranked: Sequence[Sequence[int]], fan_out: FanOut) -> None:
-        self._ranked += ranked
+    def _take_ranked(self, ranked: Ranked, fan_out: FanOut) -> None:
+        self._ranked += ranked.candidates
         if not self.just_in_time:
             self._guess(fan_out)
         elif self.num_cached == len(self.prefix) + len(self.speculation):
-            self.speculation.append(self._ranked[-1][0])
+            assert ranked.own is not None
+            token, laws = ranked.own
+            self.speculation.append(token)
+            self._laws += laws
             if len(self.speculation) == self.just_in_time or self.room == 0:
                 self._finish_just_in_time()
 
@@ -252,7 +245,7 @@ class Session:
         """The speculation asked for is whole: hand it out, and guess the outcome of its verification meanwhile."""
         assert self._last_outcome is not None
         self.just_in_time = 0
-        piece = SpeculationPiece(self._last_outcome, 0, tuple(self.speculation))
+        piece = SpeculationPiece(self._last_outcome, 0, tuple(self.speculation), tuple(self._laws))
         self._unsent_draft = SpeculationEntries(self.sequence_id, self.epoch, self.round - 1, (piece,), complete=True)
 
     def rank_of_bonus(self, outcome: VerificationOutcome) -> int | None:

@@ -22,7 +22,8 @@ from saguaro.types import (
     SpeculatorFrame,
     VerifierFrame,
 )
-from speculator_service.session import CopyKV, Session, StaleCommit, UnknownRound
+from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.session import CopyKV, Session
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ class Stream:
     ) -> None:
         self.send = send
         self.budget = 0
+        self.prepared = 0  # outcomes of the last round, of the budget what was worth its time
+        self._cached_scale = 1.0
         self.sessions: dict[int, Session] = {}
         self.statuses: list[SequenceStatus] = []
         self.num_stale = 0
@@ -74,10 +77,26 @@ class Stream:
         """What was learnt from rounds like the one that the session guesses now."""
         return self._after_hit if session.was_hit else self._after_miss
 
+    def scale_for(self, session: Session) -> float:
+        """C of Saguaro sampling."""
+        own = session.sampling.cached_scale
+        return self._cached_scale if own is None else own
+
+    def fan_out_at(self, session: Session, place: int) -> int:
+        """F of Saguaro sampling: outcomes that will be prepared for a rejection at that place of what is drafted now.
+
+        As they are allocated by what is known today. That changes no law but the draft's own, which is told.
+        """
+        if session.just_in_time:
+            return self._after_miss.allocation(session.just_in_time, self.prepared).fan_out[place]
+        return self._after_hit.allocation(session.lookahead, self.prepared).fan_out[place]
+
     def take(self, frame: VerifierFrame, arrived_ns: int) -> None:
         """A frame came in."""
         lookahead = min(frame.lookahead, self._limits.max_lookahead)
         self.budget = min(frame.budget, self._limits.max_budget)
+        # Another C than these is none; 1 does no harm.
+        self._cached_scale = frame.cached_scale if 0 <= frame.cached_scale <= 1 else 1.0
         for closed in frame.closes:
             session = self.sessions.get(closed.sequence_id)
             if session is not None and session.epoch == closed.epoch:
@@ -93,12 +112,9 @@ class Stream:
             self.num_stale += 1
             return
         self.end(opened.sequence_id)
-        if not opened.token_ids or _largest_token(opened) >= self._draft.vocab_size:
-            log.warning(
-                "sequence %d is quarantined: its %d tokens, or those of its parameters, are not all in the vocabulary "
-                "of %d",
-                *(opened.sequence_id, len(opened.token_ids), self._draft.vocab_size),
-            )
+        fault = self._fault_of(opened)
+        if fault:
+            log.warning("sequence %d is quarantined: %s", opened.sequence_id, fault)
             self.refuse(opened.sequence_id, opened.epoch, NotSpeculatingReason.MALFORMED)
         elif not self._has_room():
             self.refuse(opened.sequence_id, opened.epoch, NotSpeculatingReason.OVERLOADED)
@@ -114,6 +130,17 @@ class Stream:
             session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
             self.sessions[opened.sequence_id] = session
             self._check_room(session)
+
+    def _fault_of(self, opened: OpenSequence) -> str | None:
+        vocab_size, cached_scale = self._draft.vocab_size, opened.sampling.cached_scale
+        if not opened.token_ids or _largest_token(opened) >= vocab_size:
+            return (
+                f"its {len(opened.token_ids)} tokens, or those of its parameters, are not all in the vocabulary "
+                f"of {vocab_size}"
+            )
+        if cached_scale is not None and not 0 <= cached_scale <= 1:
+            return f"its cached_scale is {cached_scale}; it must be from 0 to 1"
+        return None
 
     def _commit(self, commit: CommitRound, lookahead: int, arrived_ns: int, time_allowed_ns: int) -> None:
         session = self.sessions.get(commit.sequence_id)

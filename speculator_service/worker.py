@@ -66,7 +66,7 @@ class SpeculatorWorker:
         return SpeculatorInfo(
             protocol_version=PROTOCOL_VERSION,
             model=self._model.identity,
-            acceptance_modes=(AcceptanceMode.COUPLED,),
+            acceptance_modes=tuple(AcceptanceMode),
             max_lookahead=self._settings.max_lookahead,
             max_budget=self._settings.max_budget,
             num_kv_blocks=blocks.num_blocks,
