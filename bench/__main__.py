@@ -15,12 +15,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
+from bench.acceptance import parse_acceptances
 from bench.plan import ALL_MODES, BenchPlan
 from bench.plots import require_matplotlib, write_plot
 from bench.prompts import KINDS
 from bench.session import run_bench
 from bench.sweep import parse_sweep
-from bench.tables import cell_report, origin_line
+from bench.tables import acceptance_report, cell_report, origin_line
 from saguaro.cli.trio import ServiceDied
 from saguaro.errors import ConfigurationError, SaguaroError
 
@@ -98,6 +99,13 @@ def bench(
         str,
         typer.Option(
             help='Fixed policies beside the automatic one: all combinations of "K=4,6,8 B=16,24 b*=0,inf"; B=0 is SD.',
+            rich_help_panel=_WHAT,
+        ),
+    ] = "",
+    acceptance: Annotated[
+        str,
+        typer.Option(
+            help="SSD by acceptance mode and C: of coupled, rejection, rejection:0.5, rejection:auto, by comma.",
             rich_help_panel=_WHAT,
         ),
     ] = "",
@@ -187,6 +195,7 @@ def bench(
             lookahead=lookahead,
             budget=budget,
             sweep=parse_sweep(sweep, lookahead=lookahead or base.lookahead, budget=budget or base.budget),
+            acceptances=parse_acceptances(acceptance),
             max_seconds=max_seconds,
         )
         _measure(plan, as_json, plot)
@@ -219,6 +228,8 @@ def _measure(plan: BenchPlan, as_json: bool, plot: Path | None) -> None:
         console.width = max(console.width, _LEAST_WIDTH)  # figures cut off are worse than lines that wrap
         for cell in run.cells:
             console.print(cell_report(cell))
+        if plan.acceptances:
+            console.print(acceptance_report(run.cells, plan.acceptances))
         console.print(origin_line(run.document["provenance"]), soft_wrap=True, markup=False, highlight=False)
     if run.was_interrupted:
         sys.stderr.write("saguaro bench: interrupted; what was measured until then is shown\n")

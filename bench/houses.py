@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 
@@ -22,6 +22,7 @@ from saguaro.cli.placement import place
 from saguaro.cli.service_process import OnProgress
 from saguaro.cli.trio import ServiceDied, Trio
 from saguaro.client import Client
+from saguaro.client.requests import GenerateOptions
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
 from saguaro.wire.status import error_of
@@ -59,13 +60,13 @@ class VerifierPolicy:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A gateway to ask, its verifier's policy meanwhile, whether it may speculate, and how many cores work for it."""
+    """A gateway to ask, its verifier's policy meanwhile, what requests say beside, and how many cores work for it."""
 
     client: Client
     verifier: VerifierPolicy
     num_cores: int
     policy: str = _AUTO
-    speculation: bool = True
+    options: GenerateOptions = field(default_factory=GenerateOptions)
 
 
 @contextmanager
@@ -108,7 +109,10 @@ def running_houses(plan: BenchPlan, on_progress: OnProgress) -> Iterator[Mapping
 
 
 def _reach(plan: BenchPlan) -> tuple[str, ...]:
-    return ("--lookahead", str(plan.most_lookahead), "--budget", str(plan.most_budget))
+    # Requests that name their C do not notice that it is tuned for the others.
+    tuned = any(setting.cached_scale == "auto" for setting in plan.acceptances)
+    flags = ("--lookahead", str(plan.most_lookahead), "--budget", str(plan.most_budget))
+    return (*flags, "--cached-scale", "auto") if tuned else flags
 
 
 def _further(plan: BenchPlan) -> dict[str, tuple[str, ...]]:
@@ -134,13 +138,16 @@ def _houses(plan: BenchPlan, doors: Mapping[str, tuple[Client, VerifierPolicy]])
     verifier, both = placement.verifier.threads, placement.verifier.threads + placement.speculator.threads
     houses = {mode: House(*door, both) for mode, door in doors.items()}
     main = doors[SSD]
-    houses[PLAIN] = House(*main, verifier, speculation=False)
+    unspeculated: GenerateOptions = {"speculation": False}
+    houses[PLAIN] = House(*main, verifier, options=unspeculated)
     # Nothing is guessed, so every round is drafted just in time: draft and target in turn.
     houses[SD] = House(*main, both, policy=f"fixed:{plan.sd_lookahead},0,inf")
     for setting in plan.sweep:
         houses[setting.policy] = House(*main, both, policy=setting.policy)
     if PLAIN_ALL_CORES in doors:
-        houses[PLAIN_ALL_CORES] = House(*doors[PLAIN_ALL_CORES], len(cores), speculation=False)
+        houses[PLAIN_ALL_CORES] = House(*doors[PLAIN_ALL_CORES], len(cores), options=unspeculated)
+    for by in plan.acceptances:
+        houses[by.mode] = House(*main, both, options=by.options)
     return {mode: houses[mode] for mode in plan.mode_names if mode not in plan.peer_modes}
 
 

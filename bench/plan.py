@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from bench.acceptance import AcceptanceSetting
 from bench.prompts import KINDS
 from bench.sweep import FixedSetting
 from saguaro.config import VerifierSettings
@@ -63,6 +64,7 @@ class BenchPlan:
     transformers_threads: int | None = None  # of `generate`; None: one a core
     sd_lookahead: int = 4
     sweep: tuple[FixedSetting, ...] = ()
+    acceptances: tuple[AcceptanceSetting, ...] = ()  # SSD in each
     lookahead: int = field(default_factory=lambda: int(VerifierSettings.model_fields["lookahead"].default))
     budget: int = field(default_factory=lambda: int(VerifierSettings.model_fields["budget"].default))
     max_seconds: float | None = None
@@ -86,9 +88,11 @@ class BenchPlan:
 
     @property
     def mode_names(self) -> tuple[str, ...]:
-        """Modes, SSD once more for every round-trip time but 0, and the fixed settings."""
+        """Modes, SSD once more for every round-trip time but 0, the fixed settings, and SSD by acceptance."""
         far = tuple(ssd_at(rtt) for rtt in self.rtts_ms if rtt > 0) if SSD in self.modes else ()
-        return self.modes + far + tuple(setting.policy for setting in self.sweep)
+        fixed = tuple(setting.policy for setting in self.sweep)
+        by_acceptance = tuple(setting.mode for setting in self.acceptances)
+        return tuple(dict.fromkeys(self.modes + far + fixed + by_acceptance))
 
     @property
     def most_lookahead(self) -> int:

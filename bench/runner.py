@@ -132,16 +132,16 @@ class Runner:
         return Turn(mode, number, answers)
 
     def _ask(self, house: House, prompt: BenchPrompt, cell: Cell, seed: int, max_tokens: int) -> TimedAnswer:
-        """One answer of ours. The seed is the prompt's, so that every mode emits the same tokens."""
+        """One answer of ours. The seed is the prompt's, so that every mode but rejection emits the same tokens."""
         sent_at = time.monotonic()
         stream = house.client.generate(
             [{"role": "user", "content": prompt.text}],
             temperature=cell.temperature,
             seed=seed,
             max_tokens=max_tokens,
-            speculation=house.speculation,
             ignore_eos=self._plan.ignore_eos,
             include_rounds=True,
+            **house.options,
         )
         self._streams.add(stream)
         with stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bench.acceptance import AcceptanceSetting
 from bench.results import CellResult, SweepResult
 from bench.summary import ModeSummary, Speculated
 
@@ -32,6 +33,26 @@ def cell_report(result: CellResult) -> RenderableType:
     if result.sweep is not None:
         parts.append(_sweep(result.sweep))
     return Group(*parts)
+
+
+def acceptance_report(cells: Sequence[CellResult], settings: Sequence[AcceptanceSetting]) -> RenderableType:
+    """All cells, by temperature and concurrency: what each acceptance mode accepts, hits and yields."""
+    columns = ("mode", "temperature", "concurrency", "accepted", "hits", "tokens a round", "tokens per second")
+    table = _table("SSD by acceptance mode", *columns)
+    for result in cells:
+        for setting in settings:
+            if setting.mode in result.modes:
+                summary = result.modes[setting.mode]
+                table.add_row(
+                    setting.label,
+                    f"{result.cell.temperature:g}",
+                    str(result.cell.concurrency),
+                    _number(summary.speculated.acceptance_rate, 3),
+                    _number(summary.speculated.hit_rate, 3),
+                    _number(summary.speculated.tokens_per_round, 2),
+                    f"{summary.tokens_per_second.median:.1f}",
+                )
+    return table
 
 
 def origin_line(origin: Mapping[str, Any]) -> str:
