@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.progress import Progress, format_progress, parse_progress
-from saguaro.types import SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams
 from tests.unit.gateway.house import ROUNDS, House, running_house
 from tests.unit.gateway.text_folder import write_text_folder
 
@@ -131,12 +131,17 @@ def test_flags_reach_the_verifier(folder: Path) -> None:
         "4",
         "--model",
         "fake",
+        "--acceptance",
+        "rejection",
+        "--cached-scale",
+        "0.5",
     )
     house, code, *_ = generated(folder, *flags, "Hi")
     (asked,) = house.verifier.requests
     assert code == 0
     assert (asked.disable_speculation, asked.ignore_eos, asked.max_tokens) == (True, True, 4)
     assert (asked.sampling.top_k, asked.sampling.top_p) == (5, 0.5)
+    assert (asked.sampling.acceptance, asked.sampling.cached_scale) == (AcceptanceMode.REJECTION, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +149,8 @@ def test_flags_reach_the_verifier(folder: Path) -> None:
     [
         (["--temperature", "-1"], "temperature is -1.0"),
         (["--max-tokens", "0"], "max_tokens is 0"),
+        (["--acceptance", "greedy"], 'acceptance is "greedy"; it must be one of coupled, rejection'),
+        (["--cached-scale", "2"], "cached_scale is 2.0; it must be from 0 to 1"),
         (["--model", "gpt"], 'no model "gpt"'),
     ],
 )

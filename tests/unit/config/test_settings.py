@@ -153,3 +153,14 @@ def test_cores_are_numbers_and_ranges() -> None:
     for text in ("", "a", "1-", "-1", "3-1", "1,,2"):
         with pytest.raises(ValueError, match="cores are"):
             parse_cores(text)
+
+
+@pytest.mark.parametrize(("text", "scale"), [("0", 0.0), ("0.5", 0.5), ("auto", "auto")])
+def test_c_is_a_number_or_auto(text: str, scale: float | str) -> None:
+    assert read_settings(VerifierSettings, ["--cached-scale", text]).cached_scale == scale
+
+
+@pytest.mark.parametrize(("text", "limit"), [("1.5", "less than or equal to 1"), ("often", "'auto'")])
+def test_another_c_is_refused_by_its_limit(text: str, limit: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"--cached-scale is '{text}'.*{limit}"):
+        read_settings(VerifierSettings, ["--cached-scale", text])

@@ -61,6 +61,8 @@ def test_a_bad_element_of_a_list_is_named_with_its_bound(changes: dict[str, Any]
             "sampling.min_tokens",
             "at most max_tokens, .* 4",
         ),
+        ({"sampling": SamplingParams(cached_scale=1.5)}, "sampling.cached_scale", "is 1.5; it must be from 0 to 1"),
+        ({"sampling": SamplingParams(cached_scale=float("nan"))}, "sampling.cached_scale", "is nan"),
         ({"n": 0}, "n", "n is 0; it must be from 1 to 128"),
         ({"n": 129}, "n", "n is 129"),
         ({"n": 3, "sampling": SamplingParams(choice=2**32 - 2)}, "sampling.choice", "so that 3 choices have numbers"),
@@ -97,6 +99,8 @@ def test_biased_and_stop_tokens_must_be_in_the_vocabulary() -> None:
     [
         SamplingParams(),
         SamplingParams(100.0, 1.0, 2**32 - 1, 2**64 - 1, 2**32 - 1, 1.0, 100.0, 2.0, 2.0, ((0, 100.0), (1, -100.0))),
+        SamplingParams(cached_scale=0.0),
+        SamplingParams(cached_scale=1.0),
         SamplingParams(0.0, 1e-9, repetition_penalty=0.01, presence_penalty=-2.0, frequency_penalty=-2.0),
     ],
 )

@@ -54,6 +54,13 @@ def test_rows_scale_by_the_fan_out_of_their_own_place() -> None:
         torch.testing.assert_close(together[row], oracle, rtol=2.0**-9, atol=2.0**-23)
 
 
+def test_rows_scale_by_their_own_c() -> None:
+    scales = [(1.0, 0.3, 0.0)[row % 3] for row in range(ROWS)]
+    together = dense(draft(LOGITS, rows_at(torch.arange(ROWS)), [4] * ROWS, scales).laws)
+    for row, scale in enumerate(scales):
+        torch.testing.assert_close(together[row], law_of(LOGITS[row], Drafting(4, scale)), rtol=2.0**-9, atol=2.0**-23)
+
+
 def test_tokens_follow_the_law_that_travels() -> None:
     # A false alarm once in 10,000. Over positions, with a support that leaves out most of the vocabulary.
     drawn = draft(LOGITS[:1].expand(ROUNDS, -1), rows_at(torch.arange(ROUNDS)), [4] * ROUNDS, 0.4, support=20)
@@ -119,7 +126,7 @@ def test_guesses_go_by_the_draft_s_logits_and_the_scaled_tokens_are_among_them()
     [
         (([0] * ROWS, 1.5), "cached_scale is 1.5"),
         (([0] * ROWS, -0.1), "cached_scale is -0.1"),
-        (([0], 0.5), "1 fan-outs for 40 rows"),
+        (([0], 0.5), "1 fan-outs and 40 scales for 40 rows"),
         (([0] * ROWS, 1.0, 0), "support is 0"),
     ],
 )

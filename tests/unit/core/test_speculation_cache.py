@@ -7,7 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saguaro.core.speculation_cache import CacheAnswer, SpeculationCache
-from saguaro.types import LookupResult, SpeculationEntries, SpeculationPiece, TokenIds, VerificationOutcome
+from saguaro.types import (
+    LookupResult,
+    SparseDistribution,
+    SpeculationEntries,
+    SpeculationPiece,
+    TokenIds,
+    VerificationOutcome,
+)
 
 GUESS = VerificationOutcome(1, 70)
 OTHER = VerificationOutcome(2, 70)
@@ -211,3 +218,29 @@ def test_whatever_the_interleaving_a_hit_is_a_prefix_of_the_expected_round_s_own
                 own = true_speculation(expected[sequence_id], outcome)[: known.get(outcome, 0)]
                 no_hit = LookupResult.MISS if is_complete else LookupResult.LATE
                 assert answer == CacheAnswer(LookupResult.HIT if own else no_hit, own)
+
+
+def drawn(offset: int, *token_ids: int) -> SpeculationPiece:
+    laws = tuple(SparseDistribution(bytes([token]), b"") for token in token_ids)
+    return SpeculationPiece(GUESS, offset, token_ids, laws)
+
+
+def test_each_token_keeps_the_law_that_it_came_with(cache: SpeculationCache) -> None:
+    pieces = (drawn(0, 1), drawn(0, 1, 2), drawn(1, 2), drawn(1, 2, 3, 4))  # overlapping, and longer than may be
+    for item in pieces:
+        cache.insert(entries(item))
+    answer = cache.lookup(5, GUESS)
+    assert answer.token_ids == (1, 2, 3)
+    assert answer.distributions == drawn(0, 1, 2, 3).distributions
+
+
+@pytest.mark.parametrize("has_laws", [(True, False), (False, True)])
+def test_a_piece_without_laws_leaves_too_few_for_all_tokens(
+    cache: SpeculationCache, has_laws: tuple[bool, bool]
+) -> None:
+    bare = (piece(GUESS, 0, 1), piece(GUESS, 1, 2))
+    with_laws = (drawn(0, 1), drawn(1, 2))
+    for index, has in enumerate(has_laws):
+        cache.insert(entries((with_laws if has else bare)[index]))
+    answer = cache.lookup(5, GUESS)
+    assert (len(answer.token_ids), len(answer.distributions)) == (2, 1)

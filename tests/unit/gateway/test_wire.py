@@ -48,7 +48,22 @@ from saguaro.wire import common, gateway, speculator, verifier
 ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
 IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
-SAMPLING = SamplingParams(0.5, 0.25, 7, 2**64 - 1, 3, 0.1, 1.2, -0.5, 2.0, ((4, -100.0), (7, 0.3)), 9, (1, 2))
+SAMPLING = SamplingParams(
+    0.5,
+    0.25,
+    7,
+    2**64 - 1,
+    3,
+    0.1,
+    1.2,
+    -0.5,
+    2.0,
+    ((4, -100.0), (7, 0.3)),
+    9,
+    (1, 2),
+    acceptance=types.AcceptanceMode.REJECTION,
+    cached_scale=0.0,
+)
 LOGPROBS = (TokenLogprobs(-0.5, ((4, -0.25), (9, -2.0))), TokenLogprobs(-3.0))  # float32 holds these numbers
 
 
@@ -88,7 +103,7 @@ def test_a_generation_event_survives_the_wire(event: GenerationEvent) -> None:
 
 
 def test_an_opening_of_a_sequence_survives_the_wire() -> None:
-    frame = VerifierFrame(1, 4, 8, opens=(OpenSequence(1, 2, 3, (4, 5, 6), SAMPLING, 2),))
+    frame = VerifierFrame(1, 4, 8, opens=(OpenSequence(1, 2, 3, (4, 5, 6), SAMPLING, 2),), cached_scale=0.0)
     assert speculator.verifier_frame_from_proto(speculator.verifier_frame_to_proto(frame)) == frame
 
 
@@ -172,3 +187,14 @@ def test_enum_numbers_are_those_of_the_contract(ours: type, theirs: object) -> N
     prefix = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in ours.__name__).strip("_")
     contract = {name.removeprefix(f"{prefix}_"): number for name, number in theirs.items() if number}  # type: ignore[attr-defined]
     assert contract == {member.name: member.value for member in ours}  # type: ignore[attr-defined]
+
+
+def test_what_a_message_leaves_out_is_the_deployment_s_choice_and_an_unknown_mode_is_refused_by_name() -> None:
+    sampling, _ = common.sampling_from_proto(common_pb2.SamplingParams())
+    assert (sampling.acceptance, sampling.cached_scale) == (None, None)
+    assert speculator.verifier_frame_from_proto(speculator_pb2.SpeculateRequest()).cached_scale == 1.0
+    unknown = common_pb2.SamplingParams()
+    unknown.MergeFromString(b"\xc0\x01\x07")  # field 24, a number of a later version
+    with pytest.raises(InvalidRequest, match="acceptance is 7; it must be one of coupled=1, rejection=2") as caught:
+        common.sampling_from_proto(unknown)
+    assert caught.value.field == "sampling.acceptance"

@@ -32,6 +32,7 @@ from saguaro.types import (
 from speculator_service.scheduler import DraftScheduler
 from speculator_service.stream import Limits
 from verifier_service.decode_loop import DecodeLoop
+from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 
@@ -100,6 +101,8 @@ class InMemoryTrio:
         target_blocks: int = 256,
         draft_blocks: int = 256,
         is_fixed: bool = True,
+        scale: CachedScale | None = None,
+        speculator_modes: tuple[AcceptanceMode, ...] = tuple(AcceptanceMode),
     ) -> None:
         self.pace = pace
         self.now_ns = 0
@@ -107,6 +110,7 @@ class InMemoryTrio:
         self.stalls = 0
         self._eos_token_ids = frozenset(eos_token_ids)
         self._next_id = 0
+        self._modes = speculator_modes
         self.target = runner_of(target, num_blocks=target_blocks)
         self._num_slots = self.target.block_manager.num_blocks * self.target.block_manager.block_size
         self._target_forward = self.target.forward
@@ -121,6 +125,7 @@ class InMemoryTrio:
             max_budget=budget,
             vocab_size=self.target.vocab_size,
             just_in_time_ns=None if just_in_time_ms is None else int(just_in_time_ms * 1e6),
+            scale=scale,
             on_stall=self._on_stall,
         )
         self.loop = DecodeLoop(
@@ -158,7 +163,7 @@ class InMemoryTrio:
         """A new stream to the speculator."""
         self.stream = self.scheduler.attach(self._to_verifier)
         stream = self.stream
-        self.speculations.attach(lambda frame: self._to_speculator(stream, frame), 16, 64, tuple(AcceptanceMode))
+        self.speculations.attach(lambda frame: self._to_speculator(stream, frame), 16, 64, self._modes)
 
     def detach(self) -> None:
         """The stream is lost."""
