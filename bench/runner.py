@@ -12,6 +12,7 @@ from bench.measured import Arrival, TimedAnswer, Turn
 from bench.peer import TransformersPeer
 from bench.plan import TRANSFORMERS_ASSISTED, BenchPlan, Cell, batches, rotated
 from bench.prompts import BenchPrompt, load_prompts
+from saguaro.client.requests import GenerateOptions
 from saguaro.client.sync import AnswerStream
 from saguaro.types import TokenIds
 
@@ -134,15 +135,15 @@ class Runner:
     def _ask(self, house: House, prompt: BenchPrompt, cell: Cell, seed: int, max_tokens: int) -> TimedAnswer:
         """One answer of ours. The seed is the prompt's, so that every mode but rejection emits the same tokens."""
         sent_at = time.monotonic()
-        stream = house.client.generate(
-            [{"role": "user", "content": prompt.text}],
-            temperature=cell.temperature,
-            seed=seed,
-            max_tokens=max_tokens,
-            ignore_eos=self._plan.ignore_eos,
-            include_rounds=True,
-            **house.options,
-        )
+        options: GenerateOptions = {
+            "temperature": cell.temperature,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "ignore_eos": self._plan.ignore_eos,
+            "include_rounds": True,
+        }
+        options.update(house.options)
+        stream = house.client.generate([{"role": "user", "content": prompt.text}], **options)
         self._streams.add(stream)
         with stream:
             arrivals = tuple(Arrival(time.monotonic(), len(delta.token_ids)) for delta in stream if delta.token_ids)

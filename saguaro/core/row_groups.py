@@ -25,7 +25,7 @@ def by_kind(
         return list(second(parts, rows))
     if all(is_first):
         return list(first(parts, rows))
-    split: tuple[Tensor, ...] = torch.split(rows, list(num_rows))  # type: ignore[no-untyped-call]
+    split: tuple[Tensor, ...] = torch.split(rows, list(num_rows))
     results = {
         kind: iter(
             function(
