@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -88,6 +89,11 @@ class SequenceRules:
             for token in tokens:
                 self._counts.add(token, 1)
 
+    @property
+    def is_banning(self) -> bool:
+        """Whether end tokens are impossible yet."""
+        return self._num_output < self._min_tokens
+
     def apply_(
         self,
         logits: Tensor,  # [rows, vocab] float32, changed in place
@@ -99,7 +105,7 @@ class SequenceRules:
             logits[:, self._biased.to(device)] += self._bias.to(device)
         if self._has_penalties:
             self._penalise_(logits, following)
-        if self._num_output < self._min_tokens:
+        if self.is_banning:
             banning = [row for row, run in enumerate(following) if self._num_output + len(run) < self._min_tokens]
             rows = torch.tensor(banning, dtype=torch.int64, device=device)
             logits[rows.unsqueeze(1), self._banned.to(device)] = -torch.inf
@@ -132,9 +138,15 @@ class RuledRows:
     """Consecutive rows of a batch, all of one sequence, whose logits are not the model's alone."""
 
     rows: slice
-    rules: SequenceRules | None
+    rules: SequenceRules
     following: Sequence[TokenIds]  # one a row, see `SequenceRules.apply_`
-    allowed: Tensor | None = None  # [rows, vocab] bool: False is impossible; at least one True a row
+
+
+class AllowedTokens(Protocol):
+    """What the grammars of a batch's sequences leave to choose from: at least one token a row."""
+
+    def apply(self, logits: Tensor) -> Tensor:  # [rows, vocab] -> [rows, vocab]
+        """New logits, -inf on what is not allowed."""
 
 
 def ruled_rows(
@@ -155,15 +167,21 @@ def ruled_rows(
 def apply_rules(
     logits: Tensor,  # [rows, vocab]
     ruled: Sequence[RuledRows],
+    allowed: AllowedTokens | None = None,
 ) -> Tensor:  # [rows, vocab] float32
-    """The batch's logits by the rules of its sequences: `logits` itself, not copied, where none has any."""
-    if not ruled:
-        return logits
-    logits = logits.float().clone()
-    for part in ruled:
-        own = logits[part.rows]
-        if part.rules is not None:
-            part.rules.apply_(own, part.following)
-        if part.allowed is not None:
-            own.masked_fill_(~part.allowed, -torch.inf)
-    return logits
+    """The batch's logits by the rules of its sequences: `logits` itself, not copied, where none has any.
+
+    Where all that a grammar allows is banned for now, the grammar wins: such an answer ends before its min_tokens.
+    """
+    processed = logits
+    if ruled:
+        processed = logits.float().clone()
+        for part in ruled:
+            part.rules.apply_(processed[part.rows], part.following)
+    if allowed is None:
+        return processed
+    masked = allowed.apply(processed)
+    if any(part.rules.is_banning for part in ruled):
+        nothing_left = masked.amax(-1, keepdim=True) == -torch.inf
+        masked = torch.where(nothing_left, allowed.apply(logits.float()), masked)
+    return masked

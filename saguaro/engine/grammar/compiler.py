@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits
@@ -15,12 +18,14 @@ from llguidance.gbnf_to_lark import any_to_lark
 
 from saguaro.engine.grammar.state import ConstraintState
 from saguaro.engine.grammar.vocabulary import Vocabulary
-from saguaro.errors import InvalidRequest
+from saguaro.errors import ConfigurationError, InvalidRequest
 from saguaro.types import Constraint, ConstraintKind
 from saguaro.validation import constraint_field, validate_constraint
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
+
+log = logging.getLogger(__name__)
 
 # The library's own limits, a third to a half of its defaults: with those, expressions of 8 kB compile for 20 seconds.
 _LIMITS = LLParserLimits(initial_lexer_fuel=300_000, step_lexer_fuel=100_000, verbose_errors=False)
@@ -39,7 +44,7 @@ _KEPT_TO_THE_LETTER: JsonCompileOptions = {
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """The library's words on a text that it cannot compile."""
+    """The library's words on a text that it cannot compile, or ours on a model that has no grammars."""
 
     message: str
 
@@ -47,37 +52,90 @@ class _Refused:
 class ConstraintCompiler:
     """Compiles constraints for one vocabulary and keeps the last `cache_size` of them. Threads may share one."""
 
-    def __init__(self, vocabulary: Vocabulary, *, cache_size: int = 64, max_threads: int = 2) -> None:
+    def __init__(self, vocabulary: Vocabulary | _Refused, *, cache_size: int = 64, max_threads: int = 2) -> None:
         self._vocabulary = vocabulary
         self._cache_size = cache_size
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(max_threads, thread_name_prefix="compile-constraint")
         self._compiled: OrderedDict[Constraint, Future[LLMatcher | _Refused]] = OrderedDict()
 
+    @classmethod
+    def for_model(
+        cls, tokenizer_folder: Path, *, num_tokens: int, eos_token_ids: tuple[int, ...]
+    ) -> ConstraintCompiler:
+        """See `Vocabulary.from_folder`. A model whose tokenizer cannot serve grammars is served all the same: its
+        compiler refuses every constraint with the reason.
+        """
+        try:
+            return cls(Vocabulary.from_folder(tokenizer_folder, num_tokens=num_tokens, eos_token_ids=eos_token_ids))
+        except ConfigurationError as error:
+            log.warning("no constrained output: %s", error)
+            return cls(_Refused(str(error)))
+
     def compile(self, constraint: Constraint) -> ConstraintState:
         """The state before the first token of the output.
 
-        A millisecond for usual schemas, up to a second for the largest: not for the engine thread. Threads that ask for
-        the same constraint at once wait for one compilation. Raises InvalidRequest with the library's message for a
-        text that is malformed, too large, or says what cannot be kept.
+        A millisecond for usual schemas, up to a second for the largest: not for the engine thread. Raises
+        InvalidRequest with the library's message for a text that is malformed, too large, or says what cannot be kept.
         """
-        validate_constraint(constraint)
-        compiled = self._compilation(constraint).result()
-        if isinstance(compiled, _Refused):
-            field = constraint_field(constraint)
-            raise InvalidRequest(field, f"{field} cannot be served: {compiled.message}")
-        return ConstraintState(compiled.deep_copy(), self._vocabulary)
+        return self.begin(constraint).result()
 
-    def _compilation(self, constraint: Constraint) -> Future[LLMatcher | _Refused]:
+    def begin(self, constraint: Constraint) -> Future[ConstraintState]:
+        """`compile` without waiting; what it raises, the future's result raises.
+
+        Those that ask for the same constraint at once wait for one compilation.
+        """
+        state: Future[ConstraintState] = Future()
+        try:
+            validate_constraint(constraint)
+            vocabulary = self._vocabulary_for(constraint)
+        except InvalidRequest as error:
+            state.set_exception(error)
+        else:
+            compilation = self._compilation(constraint, vocabulary)
+            compilation.add_done_callback(partial(_hand_out, constraint, vocabulary, state))
+        return state
+
+    def _vocabulary_for(self, constraint: Constraint) -> Vocabulary:
+        if isinstance(self._vocabulary, _Refused):
+            raise _cannot_be_served(constraint, self._vocabulary)
+        return self._vocabulary
+
+    def _compilation(self, constraint: Constraint, vocabulary: Vocabulary) -> Future[LLMatcher | _Refused]:
         """Done, under way, or begun now."""
         with self._lock:
             if constraint not in self._compiled:
                 with _deep_stacks():
-                    self._compiled[constraint] = self._threads.submit(_compiled, constraint, self._vocabulary)
+                    self._compiled[constraint] = self._threads.submit(_compiled, constraint, vocabulary)
             self._compiled.move_to_end(constraint)
             if len(self._compiled) > self._cache_size:
                 self._compiled.popitem(last=False)
             return self._compiled[constraint]
+
+
+def _hand_out(
+    constraint: Constraint,
+    vocabulary: Vocabulary,
+    state: Future[ConstraintState],
+    compilation: Future[LLMatcher | _Refused],
+) -> None:
+    """A state of its own for one who asked, unless he went away."""
+    if not state.set_running_or_notify_cancel():
+        return
+    fault = compilation.exception()
+    if fault is not None:
+        state.set_exception(fault)
+        return
+    compiled = compilation.result()
+    if isinstance(compiled, _Refused):
+        state.set_exception(_cannot_be_served(constraint, compiled))
+    else:
+        state.set_result(ConstraintState(compiled.deep_copy(), vocabulary))
+
+
+def _cannot_be_served(constraint: Constraint, refused: _Refused) -> InvalidRequest:
+    field = constraint_field(constraint)
+    return InvalidRequest(field, f"{field} cannot be served: {refused.message}")
 
 
 def _compiled(constraint: Constraint, vocabulary: Vocabulary) -> LLMatcher | _Refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,22 @@ class TokenMasks:
 
     rows: Tensor  # [constrained rows] int64, ascending
     bits: Tensor  # [constrained rows, words] int32
+
+    @classmethod
+    def of_all_rows(cls, bits: Tensor) -> TokenMasks:  # [rows, words] int32
+        """Of a batch whose every row is constrained."""
+        return cls(torch.arange(len(bits)), bits)
+
+    @classmethod
+    def joined(cls, parts: Iterable[tuple[TokenMasks | None, int]]) -> TokenMasks | None:
+        """The masks of a batch from those of its parts, each with its number of rows; None if no part has any."""
+        rows, bits, start = list[Tensor](), list[Tensor](), 0
+        for masks, num_rows in parts:
+            if masks is not None:
+                rows.append(masks.rows + start)
+                bits.append(masks.bits)
+            start += num_rows
+        return cls(torch.cat(rows), torch.cat(bits)) if rows else None
 
     def to(self, device: torch.device | str) -> TokenMasks:
         """The same masks on `device`."""

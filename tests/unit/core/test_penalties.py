@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -116,13 +116,38 @@ def test_end_tokens_are_impossible_until_the_output_has_min_tokens() -> None:
     assert changed.isneginf().sum() == 2 * len(STOPS)
 
 
-def test_a_mask_makes_what_it_forbids_impossible_with_and_without_rules() -> None:
-    allowed = torch.zeros(2, VOCAB, dtype=torch.bool)
-    allowed[0, 3] = allowed[1, [9, 77]] = True
+@dataclass(frozen=True)
+class Allowed:
+    flags: torch.Tensor  # [rows, vocab] bool
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.masked_fill(~self.flags, -torch.inf)
+
+
+def allowed(*rows: list[int]) -> Allowed:
+    flags = torch.zeros(len(rows), VOCAB, dtype=torch.bool)
+    for row, tokens in enumerate(rows):
+        flags[row, tokens] = True
+    return Allowed(flags)
+
+
+def test_a_grammar_makes_what_it_forbids_impossible_with_and_without_rules() -> None:
     rules = SequenceRules.of(SamplingParams(repetition_penalty=1.5), PROMPT, len(PROMPT))
-    for own in (None, rules):
-        changed = apply_rules(random_logits(2), [RuledRows(slice(0, 2), own, [(), (1,)], allowed)])
-        assert torch.equal(changed.isfinite(), allowed)
+    assert rules is not None
+    grammar, logits = allowed([3], [9, 77]), random_logits(2)
+    for parts in ([], [RuledRows(slice(0, 2), rules, [(), (1,)])]):
+        changed = apply_rules(logits, parts, grammar)
+        assert torch.equal(changed.isfinite(), grammar.flags)
+        assert torch.equal(changed[grammar.flags], apply_rules(logits, parts)[grammar.flags])
+
+
+def test_a_grammar_that_allows_nothing_but_banned_tokens_wins_in_that_row_alone() -> None:
+    rules = SequenceRules.of(SamplingParams(min_tokens=9, stop_token_ids=STOPS), PROMPT, len(PROMPT))
+    assert rules is not None
+    changed = apply_rules(
+        random_logits(2), [RuledRows(slice(0, 2), rules, [(), (1,)])], allowed([STOPS[0]], [STOPS[0], 9])
+    )
+    assert changed.isfinite().nonzero().tolist() == [[0, STOPS[0]], [1, 9]]
 
 
 def test_a_run_s_rows_equal_the_same_rows_one_at_a_time_bit_for_bit() -> None:
