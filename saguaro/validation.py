@@ -36,6 +36,7 @@ def validate_answer_request(request: AnswerRequest) -> None:
     sampling = request.sampling if request.seed is None else replace(request.sampling, seed=request.seed)
     validate_sampling(sampling)
     validate_max_tokens(request.max_tokens, sampling.min_tokens)
+    validate_ignored_end(sampling.constraint, ignore_eos=request.ignore_eos)
     validate_choices(request.n, sampling.choice)
     validate_stop(request.stop)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
@@ -128,6 +129,15 @@ def validate_max_tokens(max_tokens: int | None, min_tokens: int = 0) -> None:
     if min_tokens > max_tokens:
         raise InvalidRequest(
             "sampling.min_tokens", f"min_tokens is {min_tokens}; it must be at most max_tokens, which is {max_tokens}"
+        )
+
+
+def validate_ignored_end(constraint: Constraint | None, *, ignore_eos: bool) -> None:
+    """Raise InvalidRequest where a constrained output is to go on past its end."""
+    if constraint is not None and ignore_eos:
+        kind = constraint.kind.name.lower()
+        raise InvalidRequest(
+            "ignore_eos", f"ignore_eos is true beside {kind}; what that describes has an end, so leave one out"
         )
 
 

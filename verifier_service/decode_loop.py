@@ -167,7 +167,11 @@ class DecodeLoop:
             return  # aborted while the forward ran
         num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
         self.planner.profile_of(sequence.drafted_as).observe(outcome.num_accepted, num_draft)
-        run = sequence.commit(outcome)
+        try:
+            run = sequence.commit(outcome)
+        except SequenceFault as fault:
+            self._fail(sequence, fault)
+            return
         lookup = LookupResult.NOT_SPECULATED
         if sequence.finish_reason is None:
             batch = len(self.scheduler.running)
@@ -232,10 +236,13 @@ class DecodeLoop:
     def fail_running(self, error: Exception) -> None:
         """A step met a fault of our own: the sequences that were in it end with an error, the others go on."""
         for sequence in list(self.scheduler.running):
-            self._remove(sequence)
-            fault = SequenceFault(f"request {sequence.request.request_id} failed inside the verifier")
-            self._outbox.append((sequence.sink, fault))
+            self._fail(sequence, SequenceFault(f"request {sequence.request.request_id} failed inside the verifier"))
         self._hand_out()
+
+    def _fail(self, sequence: Sequence, fault: SequenceFault) -> None:
+        log.warning("request %s: %s", sequence.request.request_id, fault)
+        self._remove(sequence)
+        self._outbox.append((sequence.sink, fault))
 
 
 def _since(origin_ns: int, instant_ns: int | None) -> int | None:

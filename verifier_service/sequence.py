@@ -13,6 +13,7 @@ from saguaro.core.ngram import NgramIndex
 from saguaro.core.penalties import SequenceRules
 from saguaro.core.proposal import Proposal
 from saguaro.engine.block_manager import BlockTable
+from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
     FinishReason,
@@ -48,6 +49,7 @@ class Sequence:
         *,
         eos_token_ids: frozenset[int],
         length_limit: int,
+        constraint: ConstraintState | None = None,
     ) -> None:
         self.sequence_id = sequence_id
         self.request = request
@@ -60,6 +62,7 @@ class Sequence:
         )
         self.draws_drafts = draws_drafts(self.sampling)
         self.rules = SequenceRules.of(self.sampling, request.prompt, len(request.prompt))
+        self.constraint = constraint  # where the output stands in its grammar
         self.table = table
         self.sink = sink
         self.tokens: list[int] = list(request.prompt)
@@ -174,11 +177,16 @@ class Sequence:
     # --- the outcome --------------------------------------------------------------------------------------------------
 
     def commit(self, outcome: VerificationOutcome) -> TokenRun:
-        """Append the accepted tokens and the bonus token, ended at the earliest end; KV of the rest is rolled back."""
+        """Append the accepted tokens and the bonus token, ended at the earliest end; KV of the rest is rolled back.
+
+        Raises SequenceFault and appends nothing where the sequence's grammar cannot be followed further.
+        """
         run = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
         provenance = [self.drafted_as] * outcome.num_accepted
         provenance.append(TokenProvenance.BONUS if self.speculation else TokenProvenance.PLAIN)
         length = self._end_of_run(run)
+        if self.constraint is not None:
+            self.constraint.advance(run[:length])
         self.tokens += run[:length]
         if self.rules is not None:
             self.rules.extend(run[:length])

@@ -19,6 +19,7 @@ from saguaro.types import (
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
 from saguaro.validation import (
+    validate_ignored_end,
     validate_logprobs,
     validate_max_tokens,
     validate_model,
@@ -38,6 +39,7 @@ def validate(request: GenerationRequest, model: ModelIdentity) -> None:
     validate_prompt(request.prompt, model)
     validate_sampling(request.sampling)
     validate_sampled_tokens(request.sampling, model)
+    validate_ignored_end(request.sampling.constraint, ignore_eos=request.ignore_eos)
     validate_max_tokens(request.max_tokens, request.sampling.min_tokens)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
 
@@ -57,10 +59,12 @@ class VerifierService(VerifierServiceServicer):
         validate(generation, self._worker.identity)
         acceptance = generation.sampling.acceptance or self._worker.acceptance
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
+        asked = generation.sampling.constraint
+        constraint = None if asked is None else await self._worker.compile(asked)
         if generation.request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
         events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()
-        handle = self._worker.submit(generation, events.put_nowait)
+        handle = self._worker.submit(generation, events.put_nowait, constraint)
         self._stops[generation.request_id] = handle.stop
         try:
             yield event_to_proto(GenerationStarted(generation.sampling.seed, acceptance))

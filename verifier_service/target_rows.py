@@ -18,6 +18,7 @@ from saguaro.core.proposal import Proposals
 from saguaro.core.rejection import verify
 from saguaro.core.row_groups import by_kind
 from saguaro.core.sampling import RowSampling, processed_log_probs, race
+from saguaro.engine.grammar import TokenMasks, masks_for_runs
 from saguaro.engine.model_runner import Logits
 from saguaro.types import SamplingParams, TokenIds, VerificationOutcome
 from verifier_service.scheduler import Row
@@ -40,7 +41,7 @@ class TargetRows:
         if not choosing:
             return []
         ruled = ruled_rows((row.sequence.rules, row.num_choosing, partial(_stands_on, row)) for row in choosing)
-        processed = apply_rules(_choosing_rows(rows, logits), ruled)
+        processed = apply_rules(_choosing_rows(rows, logits), ruled, self._masks(choosing))
         num_rows = [row.num_choosing for row in choosing]
         is_drawn = [row.sequence.draws_drafts for row in choosing]
         return by_kind(choosing, processed, num_rows, is_drawn, self._verify, self._race)
@@ -55,6 +56,10 @@ class TargetRows:
         sampling = self._sampling(rows)
         proposals = Proposals.of([row.sequence.proposal for row in rows], self._device)
         return verify(processed_log_probs(processed, sampling), sampling, proposals)
+
+    def _masks(self, rows: Sequence[Row]) -> TokenMasks | None:
+        masks = masks_for_runs([(row.sequence.constraint, row.sequence.speculation) for row in rows])
+        return None if masks is None else masks.to(self._device)
 
     def _sampling(self, rows: Sequence[Row]) -> RowSampling:
         """Row i of a sequence predicts the token at position len(tokens) + i."""

@@ -12,10 +12,12 @@ from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.calibration import calibrate
 from saguaro.engine.engine_thread import EngineThread
+from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
+    Constraint,
     GenerationEvent,
     GenerationRequest,
     ModelIdentity,
@@ -55,7 +57,7 @@ class VerifierWorker:
         self._event_loop = asyncio.get_running_loop()
         settings = self._settings
         model = await asyncio.to_thread(start_model, settings, settings.target, "target")
-        self._runner = model.runner
+        self._runner, self._compiler = model.runner, model.compiler
         just_in_time_ms = settings.just_in_time_ms
         fixed = parse_policy(settings.policy)
         self._policies = Policies(
@@ -150,8 +152,14 @@ class VerifierWorker:
         """The mode of requests that name none."""
         return AcceptanceMode[self._settings.acceptance.upper()]
 
-    def submit(self, request: GenerationRequest, sink: EventSink) -> GenerationHandle:
-        """Start a generation; its events come to `sink` on the event loop."""
+    async def compile(self, constraint: Constraint) -> ConstraintState:
+        """What `submit` needs of a request with a constraint. Raises InvalidRequest where it cannot be served."""
+        return await asyncio.wrap_future(self._compiler.begin(constraint))
+
+    def submit(
+        self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None = None
+    ) -> GenerationHandle:
+        """Start a generation, `constraint` its own; its events come to `sink` on the event loop."""
         sequence = Sequence(
             next(self._sequence_ids),
             request,
@@ -159,6 +167,7 @@ class VerifierWorker:
             sink,
             eos_token_ids=self._eos_token_ids,
             length_limit=self.identity.context_limit_tokens,
+            constraint=constraint,
         )
         self.loop.submit(sequence)
         return GenerationHandle(stop=lambda: self.loop.stop(sequence), abort=lambda: self.loop.abort(sequence))

@@ -39,6 +39,7 @@ class LoadedModel:
     identity: ModelIdentity
     eos_token_ids: tuple[int, ...]
     folder: Path
+    tokenizer_folder: Path  # the target's, where a draft has no tokenizer of its own
 
 
 def load_model(
@@ -78,7 +79,8 @@ def load_model(
         model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # the auto class insists on a folder
         model = _load_weights(folder, model_class, None, config=config, state_dict=weights, dtype=_DTYPES[dtype])
     has_tokenizer = shared_with is None or (folder / "tokenizer.json").is_file()
-    tokenizer = tokenizer_identity(folder if has_tokenizer else shared_with or folder)
+    tokenizer_folder = folder if has_tokenizer else shared_with or folder
+    tokenizer = tokenizer_identity(tokenizer_folder)
     identity = ModelIdentity(
         name=model_paths.served_name(spec),
         tokenizer_fingerprint=tokenizer.fingerprint,
@@ -88,7 +90,7 @@ def load_model(
     )
     model = model.to(device).eval()
     make_fast(model, linear, role)
-    return LoadedModel(model, identity, _eos_token_ids(model), folder)
+    return LoadedModel(model, identity, _eos_token_ids(model), folder, tokenizer_folder)
 
 
 def resolve_folder(spec: str, progress: ReportProgress = lambda label, fraction: None) -> Path:

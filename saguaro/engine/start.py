@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from saguaro.config import ModelSettings
 from saguaro.emulation.profile import Role
+from saguaro.emulation.tokenizer import tokenizer_folder as emulated_tokenizer_folder
 from saguaro.engine.emulated import EmulatedRunner, load_emulated
+from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.loading import load_model
 from saguaro.engine.model_runner import ModelRunner
 from saguaro.engine.runner import Runner
@@ -26,6 +29,7 @@ class StartedModel:
     runner: Runner
     identity: ModelIdentity
     eos_token_ids: TokenIds
+    compiler: ConstraintCompiler  # of constraints on its output
 
 
 def start_model(
@@ -44,7 +48,8 @@ def start_model(
             emulated.profile, _EMULATED[role], num_blocks=num_blocks, block_size=settings.block_size
         )
         device.warm_up()
-        return StartedModel(device, emulated.identity, emulated.eos_token_ids)
+        folder = emulated_tokenizer_folder(emulated.profile.vocabulary)
+        return _started(device, emulated.identity, emulated.eos_token_ids, folder)
     loaded = load_model(
         spec,
         dtype=settings.dtype,
@@ -57,4 +62,10 @@ def start_model(
     runner = ModelRunner(loaded.model, num_blocks=num_blocks, block_size=settings.block_size, device=settings.device)
     report_progress(settings.role, "warming up", None)
     runner.warm_up()
-    return StartedModel(runner, loaded.identity, loaded.eos_token_ids)
+    return _started(runner, loaded.identity, loaded.eos_token_ids, loaded.tokenizer_folder)
+
+
+def _started(runner: Runner, identity: ModelIdentity, eos_token_ids: TokenIds, tokenizer_folder: Path) -> StartedModel:
+    num_tokens = identity.usable_vocabulary_tokens
+    compiler = ConstraintCompiler.for_model(tokenizer_folder, num_tokens=num_tokens, eos_token_ids=eos_token_ids)
+    return StartedModel(runner, identity, eos_token_ids, compiler)
