@@ -12,8 +12,10 @@ from torch import Tensor
 
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
+from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import SparseDistribution, SpeculationPiece, TokenIds, VerificationOutcome
+from speculator_service.draft_constraint import BranchConstraints
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Branches:
     speculation: TokenIds  # that the tree forks from
     wanted_depth: int
     scratch_start: int
+    constraints: BranchConstraints | None
     drafted: list[list[int]] = field(default_factory=list)
     laws: list[list[SparseDistribution]] = field(default_factory=list)  # of what was drafted; none in coupled mode
     num_sent: int = 0
@@ -100,10 +103,16 @@ class Branches:
             for outcome, drafted in zip(self.tree.outcomes, self.drafted, strict=True)
         ]
 
+    def masks(self) -> TokenMasks | None:
+        """What the grammar allows each branch to say next."""
+        return None if self.constraints is None else self.constraints.masks()
+
     def take(self, following: Drafted, logits: Tensor | None) -> None:
         """What follows, and the logits [B, vocab] behind it, where they may be kept."""
         for drafted, token in zip(self.drafted, following.token_ids, strict=True):
             drafted.append(token)
+        if self.constraints is not None:
+            self.constraints.advance(following.token_ids)
         if following.laws:
             for laws, law in zip(self.laws, following.laws, strict=True):
                 laws.append(law)
@@ -132,3 +141,11 @@ class Branches:
             slots=scratch[np.arange(count) * self.tree.num_branches + branch],
             logits=torch.stack([rows[branch] for rows in self._logits]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One chunk of a session's next forward: a step of `branches`, or trunk where that is None."""
+
+    chunk: Chunk
+    branches: Branches | None

@@ -7,7 +7,7 @@ that travels with it, and guesses are ranked without noise: `saguaro.core.draft_
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from saguaro.core.draft_law import DrawnTokens, draft, guesses
 from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.row_groups import by_kind
 from saguaro.core.sampling import RankedCandidates, RowSampling, race, ranked_candidates
+from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import SamplingParams, SparseDistribution
 from speculator_service.branches import Branches, Drafted
@@ -71,7 +72,8 @@ class DraftRows:
         ruled = ruled_rows((tree.session.rules, tree.chunk.num_logits, tree.branches.leading_to) for tree in trees)
         num_rows = [tree.chunk.num_logits for tree in trees]
         is_drawn = [tree.session.draws_drafts for tree in trees]
-        return by_kind(trees, apply_rules(logits, ruled), num_rows, is_drawn, self._draw, self._race)
+        masks = self._joined((tree.branches.masks(), tree.chunk.num_logits) for tree in trees)
+        return by_kind(trees, apply_rules(logits, ruled, masks), num_rows, is_drawn, self._draw, self._race)
 
     def rank(
         self,
@@ -84,7 +86,8 @@ class DraftRows:
         ruled = ruled_rows(
             (ask.session.rules, len(ask.positions), partial(ask.session.trunk_before, ask.positions)) for ask in asks
         )
-        processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(tuple(logits)), ruled)
+        masks = self._joined((ask.session.trunk_masks(ask.positions), len(ask.positions)) for ask in asks)
+        processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(tuple(logits)), ruled, masks)
         num_rows = [len(ask.positions) for ask in asks]
         is_drawn = [ask.session.draws_drafts for ask in asks]
         return by_kind(asks, processed, num_rows, is_drawn, self._guess, self._foretell)
@@ -148,6 +151,10 @@ class DraftRows:
         repeated = [scale for scale, repeats in zip(scales, num_rows, strict=True) for _ in range(repeats)]
         drawn: DrawnTokens = draft(processed, sampling, fan_out, repeated)
         return drawn.token_ids.tolist(), drawn.laws.pack()
+
+    def _joined(self, parts: Iterable[tuple[TokenMasks | None, int]]) -> TokenMasks | None:
+        masks = TokenMasks.joined(parts)
+        return None if masks is None else masks.to(self._device)
 
     # --- both ---------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,12 +13,14 @@ from dataclasses import dataclass
 import torch
 
 from saguaro.core.forward_time import ForwardTime
-from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
+from saguaro.core.rank_histogram import OutcomeStatistics
 from saguaro.engine.block_manager import OutOfBlocks
+from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.types import NotSpeculatingReason, SpeculationEntries, SpeculatorFrame, VerifierFrame
+from speculator_service.allocation import best_allocation
 from speculator_service.branches import Branches
 from speculator_service.draft_rows import Ask, DraftRows, Growing
 from speculator_service.session import FanOut, Session
@@ -27,7 +28,6 @@ from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
 _MOST_KEPT_BYTES = 256 << 20  # logits of a whole tree that may be kept for who inherits them
-_BUDGET_SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,13 @@ class DraftScheduler:
         *,
         acceptance_prior: float,
         miss_exponent: float,
+        compiler: ConstraintCompiler | None = None,
         wake: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._runner = runner
         self._limits = limits
-        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv)
+        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv, compiler)
         self._new_statistics = lambda: OutcomeStatistics(
             max_lookahead=limits.max_lookahead,
             max_rank=min(limits.max_budget, _MAX_RANK),
@@ -210,28 +211,20 @@ class DraftScheduler:
             work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
 
     def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
-        return lambda length: self._best_allocation(stream, session, length, batch).fan_out
+        def fan_out(length: int) -> tuple[int, ...]:
+            allocation = best_allocation(
+                stream.statistics_for(session),
+                self.forward_time,
+                length=length,
+                budget=stream.budget,
+                lookahead=session.lookahead,
+                batch=batch,
+                left_ns=max(session.deadline_ns - self._clock_ns(), 0),
+            )
+            stream.prepared = sum(allocation.fan_out)
+            return allocation.fan_out
 
-    def _best_allocation(self, stream: Stream, session: Session, length: int, batch: int) -> Allocation:
-        """As many outcomes, up to the stream's wish, as promise most tokens from a hit.
-
-        More outcomes hit more often; where the device is slower for them, fewer tokens follow each until the
-        verification ends.
-        """
-        statistics = stream.statistics_for(session)
-        left_ns = max(session.deadline_ns - self._clock_ns(), 0)
-        tokens = statistics.acceptance.expected_tokens_up_to(session.lookahead)
-
-        def promise(budget: int) -> float:
-            step_ns = self.forward_time.expect_ns(batch * budget)
-            depth = int(min(left_ns / step_ns, session.lookahead)) if step_ns else session.lookahead
-            return statistics.allocation(length, budget).hit_rate * tokens[depth]
-
-        budget = max((math.ceil(stream.budget * share) for share in _BUDGET_SHARES), key=promise)
-        stream.prepared = budget
-        if budget < stream.budget:
-            self.forward_time.doubt(batch * stream.budget)
-        return statistics.allocation(length, budget)
+        return fan_out
 
     def refuse_all(self) -> None:
         """A step met a fault of our own: every open sequence is quarantined, since any may be the cause."""

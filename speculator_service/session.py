@@ -25,6 +25,7 @@ from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
 from saguaro.core.penalties import SequenceRules
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
+from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
@@ -39,6 +40,7 @@ from saguaro.types import (
 )
 from speculator_service.branches import Branches
 from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.forest import Forest
 from speculator_service.rows import Part, Ranked
 
@@ -60,6 +62,7 @@ class Session:
         context_limit: int,
         copy_kv: CopyKV,
         now_ns: int,
+        constraint: DraftConstraint | None,
     ) -> None:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
@@ -68,6 +71,7 @@ class Session:
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
         self.rules = SequenceRules.of(opened.sampling, opened.token_ids, opened.num_prompt_tokens)
+        self.constraint = constraint
         self.speculation: list[int] = []
         self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
         self.just_in_time = 0  # tokens of the speculation that the verifier waits for; 0: it does not wait
@@ -125,6 +129,8 @@ class Session:
         self.prefix += committed
         if self.rules is not None:
             self.rules.extend(committed)
+        if self.constraint is not None:
+            self.constraint.extend(committed)
         self.round += 1
         self.speculation, self._laws, self._ranked, self.inherited = [], [], [], None
         self._last_outcome = outcome
@@ -207,6 +213,13 @@ class Session:
         """For each position the trunk's tokens after the prefix and before it."""
         return [tuple(self.speculation[: position - len(self.prefix)]) for position in positions]
 
+    def trunk_masks(self, positions: Sequence[int]) -> TokenMasks | None:
+        """What the grammar allows at these positions, consecutive ones, each after `trunk_before` it."""
+        if self.constraint is None or not positions:
+            return None
+        last = positions[-1] - len(self.prefix)
+        return self.constraint.masks(self.speculation[:last], positions[0] - len(self.prefix))
+
     @property
     def can_guess(self) -> bool:
         """Whether more outcomes could be guessed before any forward."""
@@ -268,7 +281,9 @@ class Session:
             trunk_length = len(self.prefix) + len(self.speculation)
             start = self._forest.scratch_end(trunk_length)
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
-            self._forest.add(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start))
+            depth = min(self.lookahead, self.room)
+            grammar = None if self.constraint is None else self.constraint.branches(self.speculation, outcomes)
+            self._forest.add(Branches(tree, tuple(self.speculation), depth, start, grammar))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
         """What is worth a message now: a finished draft, or what the forest has."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from saguaro.core.rank_histogram import OutcomeStatistics
 from saguaro.engine.block_manager import BlockManager, BlockTable
+from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
     CommitRound,
@@ -23,6 +24,7 @@ from saguaro.types import (
     VerifierFrame,
 )
 from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.session import CopyKV, Session
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Draft:
     vocab_size: int
     context_limit: int
     copy_kv: CopyKV
+    compiler: ConstraintCompiler | None  # None drafts as if sequences had no constraints
 
 
 class Stream:
@@ -126,6 +129,7 @@ class Stream:
                 context_limit=self._draft.context_limit,
                 copy_kv=self._draft.copy_kv,
                 now_ns=arrived_ns,
+                constraint=None if self._draft.compiler is None else DraftConstraint.of(opened, self._draft.compiler),
             )
             session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
             self.sessions[opened.sequence_id] = session

@@ -40,6 +40,7 @@ class SpeculatorWorker:
             ),
             acceptance_prior=settings.acceptance_prior,
             miss_exponent=settings.miss_exponent,
+            compiler=self._model.compiler,
             wake=lambda: self._thread.wake(),
         )
         await asyncio.to_thread(calibrate, self._model.runner, self.scheduler.forward_time, _CALIBRATED_ROWS)

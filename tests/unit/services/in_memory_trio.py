@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from saguaro.core.planner import FixedPolicy, Planner
 from saguaro.engine.block_manager import BlockTable
+from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.model_runner import Logits, ModelRunner
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
@@ -103,12 +104,14 @@ class InMemoryTrio:
         is_fixed: bool = True,
         scale: CachedScale | None = None,
         speculator_modes: tuple[AcceptanceMode, ...] = tuple(AcceptanceMode),
+        compiler: ConstraintCompiler | None = None,
     ) -> None:
         self.pace = pace
         self.now_ns = 0
         self.frames: list[VerifierFrame | SpeculatorFrame] = []
         self.stalls = 0
         self._eos_token_ids = frozenset(eos_token_ids)
+        self._compiler = compiler
         self._next_id = 0
         self._modes = speculator_modes
         self.target = runner_of(target, num_blocks=target_blocks)
@@ -147,6 +150,7 @@ class InMemoryTrio:
                 ),
                 acceptance_prior=0.5,
                 miss_exponent=0.5,
+                compiler=compiler,
                 clock_ns=self._clock,
             )
             self.attach()
@@ -186,6 +190,8 @@ class InMemoryTrio:
     def submit(self, request: GenerationRequest) -> tuple[Sequence, Answer]:
         """Queue a request; its events gather in the answer."""
         answer = Answer()
+        constraint = request.sampling.constraint
+        assert constraint is None or self._compiler is not None
         self._next_id += 1
         sequence = Sequence(
             self._next_id,
@@ -194,6 +200,7 @@ class InMemoryTrio:
             answer.events.append,
             eos_token_ids=self._eos_token_ids,
             length_limit=min(self.target.context_limit, self._num_slots),
+            constraint=None if constraint is None or self._compiler is None else self._compiler.compile(constraint),
         )
         self.loop.submit(sequence)
         return sequence, answer
