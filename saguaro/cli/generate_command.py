@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from saguaro.cli.constraint_flags import grammar_of, schema_of
+
 _DEFAULT_ADDRESS = "127.0.0.1:50051"
-_CHOICE, _END, _REPORT = "Which tokens", "Where it ends", "What is told"
+_CHOICE, _END, _MATCH, _REPORT = "Which tokens", "Where it ends", "What it must match", "What is told"
 
 
 def generate(
@@ -67,6 +69,21 @@ def generate(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on past the model's own end of the answer.", rich_help_panel=_END)
     ] = False,
+    json_schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|TEXT", help="JSON that this schema allows: a file, or the schema.", rich_help_panel=_MATCH
+        ),
+    ] = None,
+    json_object: Annotated[
+        bool, typer.Option("--json-object", help="Any JSON object.", rich_help_panel=_MATCH)
+    ] = False,
+    regex: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A regular expression.", rich_help_panel=_MATCH)
+    ] = None,
+    grammar: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A grammar in GBNF or Lark.", rich_help_panel=_MATCH)
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, nothing else, on stdout.", rich_help_panel=_REPORT)
     ] = False,
@@ -106,6 +123,10 @@ def generate(
             "stop": stop or (),
             "stop_token_ids": stop_token_id or (),
             "ignore_eos": ignore_eos,
+            "json_schema": schema_of(json_schema),
+            "json_object": json_object,
+            "regex": regex,
+            "grammar": grammar_of(grammar),
             "logprobs": logprobs,
             "prompt_logprobs": prompt_logprobs,
             "top_logprobs": top_logprobs,

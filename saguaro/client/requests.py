@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from saguaro.client.constraint import JsonSchema, constraint_of
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.v1 import gateway_pb2 as pb
@@ -33,6 +34,10 @@ class GenerateOptions(TypedDict, total=False):
     several; the text ends before the first that it comes to hold. stop_token_ids: these end it, as the last token.
     ignore_eos: go on past the model's own end of the answer.
 
+    What it must match, one of these: json_schema: text, or the schema as Python has it. json_object: True for any JSON
+    object. regex. grammar: GBNF (rule "root") or Lark (rule "start"). What cannot be kept is refused. An answer that
+    max_tokens or a stop string ends is only the beginning of what matches.
+
     What is told: logprobs: log-probability of each token by the raw distribution. prompt_logprobs: of the prompt's.
     top_logprobs: that many alternatives with each, at most 20. include_rounds: the result reports every round.
 
@@ -56,6 +61,10 @@ class GenerateOptions(TypedDict, total=False):
     stop: str | Sequence[str]
     stop_token_ids: Sequence[int]
     ignore_eos: bool
+    json_schema: JsonSchema | None
+    json_object: bool
+    regex: str | None
+    grammar: str | None
     logprobs: bool
     prompt_logprobs: bool
     top_logprobs: int
@@ -103,6 +112,9 @@ def _sampling(options: GenerateOptions) -> SamplingParams:
         stop_token_ids=check_token_ids("stop_token_ids", options.get("stop_token_ids", ())),
         acceptance=_acceptance(options.get("acceptance")),
         cached_scale=options.get("cached_scale"),
+        constraint=constraint_of(
+            options.get("json_schema"), options.get("json_object", False), options.get("regex"), options.get("grammar")
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.progress import Progress, format_progress, parse_progress
-from saguaro.types import AcceptanceMode, SamplingParams
+from saguaro.types import AcceptanceMode, Constraint, ConstraintKind, SamplingParams
 from tests.unit.gateway.house import ROUNDS, House, running_house
 from tests.unit.gateway.text_folder import write_text_folder
 
@@ -144,9 +144,33 @@ def test_flags_reach_the_verifier(folder: Path) -> None:
     assert (asked.sampling.acceptance, asked.sampling.cached_scale) == (AcceptanceMode.REJECTION, 0.5)
 
 
+def test_a_constraint_reaches_the_verifier_from_a_flag_or_a_file(folder: Path, tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.gbnf"
+    schema.write_text('{"type": "null"}')
+    grammar.write_text('root ::= "a"')
+    for flags, constraint in (
+        (["--json-schema", str(schema)], Constraint(ConstraintKind.JSON_SCHEMA, '{"type": "null"}')),
+        (["--json-schema", '{"const": 1}'], Constraint(ConstraintKind.JSON_SCHEMA, '{"const": 1}')),
+        (["--json-object"], Constraint(ConstraintKind.JSON_OBJECT)),
+        (["--regex", "a+"], Constraint(ConstraintKind.REGEX, "a+")),
+        (["--grammar", str(grammar)], Constraint(ConstraintKind.GRAMMAR, 'root ::= "a"')),
+    ):
+        house, code, *_ = generated(folder, *flags, "Hi")
+        assert (code, house.verifier.requests[0].sampling.constraint) == (0, constraint)
+
+
+def test_a_file_that_cannot_be_read_is_named_with_its_flag(folder: Path) -> None:
+    for flag in ("--json-schema", "--grammar"):
+        _, code, out, err = generated(folder, flag, "nowhere.json", "Hi")
+        assert (code, out) == (2, "")
+        assert f'{flag} is "nowhere.json"' in err
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--regex", "a", "--json-object"], "json_object and regex are both given"),
+        (["--json-schema", "{"], "sampling.json_schema is not JSON"),
         (["--temperature", "-1"], "temperature is -1.0"),
         (["--max-tokens", "0"], "max_tokens is 0"),
         (["--acceptance", "greedy"], 'acceptance is "greedy"; it must be one of coupled, rejection'),
