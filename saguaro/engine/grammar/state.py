@@ -35,17 +35,21 @@ class ConstraintState:
         Raises SequenceFault for a token that is not allowed (the state then stands before it), and where the grammar
         has become too complex to go on with.
         """
-        if self.matcher.is_error():
-            raise SequenceFault(f"the constraint cannot be followed further: {_first_line(self.matcher.get_error())}")
+        self._check_limits()
         num_taken = self.matcher.try_consume_tokens(list(token_ids))  # stops before an end-of-sequence id
         while num_taken < len(token_ids) and self._takes_the_end(token_ids[num_taken]):
             num_taken += 1
+        self._check_limits()  # taking tokens costs, too
         if num_taken < len(token_ids):
             token = self.vocabulary.tokenizer.dbg_tokens([token_ids[num_taken]])
             raise SequenceFault(
                 f"token {token_ids[num_taken]} ({token}), number {num_taken} of {len(token_ids)}, "
                 "is not allowed by the constraint here"
             )
+
+    def _check_limits(self) -> None:
+        if self.matcher.is_error():
+            raise SequenceFault(f"the constraint cannot be followed further: {_first_line(self.matcher.get_error())}")
 
     def _takes_the_end(self, token_id: int) -> bool:
         is_end = token_id in self.vocabulary.eos_token_ids and self.may_end
