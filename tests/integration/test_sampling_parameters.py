@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from saguaro.client import Answer, Client
 from saguaro.types import AcceptanceMode, FinishReason
 from saguaro.v1 import verifier_pb2
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
+from tests.integration.speculating import await_speculation
 
 PROMPT = list(range(65, 105))
 EVERYTHING: dict[str, Any] = {
@@ -27,11 +27,7 @@ EVERYTHING: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
     with Trio(target=str(tiny_target), draft=str(tiny_draft)) as running:
-        with Client(running.gateway_address) as client:
-            deadline = time.monotonic() + 60
-            while not client.list_models()[0].speculating:
-                assert time.monotonic() < deadline, client.list_models()[0].not_speculating_reason
-                time.sleep(0.05)
+        await_speculation(running)
         yield running
 
 

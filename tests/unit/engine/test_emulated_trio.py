@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from scipy import stats
+from tokenizers import Tokenizer
 
 from saguaro.core.fan_out import miss_probability
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.emulation.profile import Role
+from saguaro.emulation.tokenizer import EOS_ID, tokenizer_folder
 from saguaro.engine.emulated import EmulatedRunner
-from saguaro.types import GenerationRequest, LookupResult, SamplingParams
+from saguaro.engine.grammar import ConstraintCompiler
+from saguaro.types import Constraint, ConstraintKind, FinishReason, GenerationRequest, LookupResult, SamplingParams
 from tests.unit.engine.emulated_pair import profile
 from tests.unit.services.in_memory_trio import InMemoryTrio, Pace
 
@@ -92,3 +98,21 @@ def test_hits_follow_the_miss_law_of_the_profile(budget: int, monkeypatch: pytes
     print(f"F {each}: {sum(refused)} hits of {len(refused)}, by the law {expected:.3f}")
     # The draws are fixed; a false alarm had a chance of 1e-4 when this was written.
     assert stats.binomtest(sum(refused), len(refused), expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_constrained_words_are_kept_and_are_the_plain_ones(
+    temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGUARO_CACHE", str(tmp_path))
+    folder, vocabulary = tokenizer_folder(400), 400
+    compiler = ConstraintCompiler.for_model(folder, num_tokens=vocabulary, eos_token_ids=(EOS_ID,))
+    constraint = Constraint(ConstraintKind.REGEX, r"( [a-z]+){5}(!|\?)")
+    asked = request(SamplingParams(temperature, seed=3, constraint=constraint), 60)
+    options = {"eos_token_ids": [EOS_ID], "compiler": compiler}
+    plain, speculated = (trio(drafted=drafted, **options).generate(asked) for drafted in (False, True))
+    assert speculated.tokens == plain.tokens
+    assert speculated.finished.speculation.cache_hits > 0
+    text = Tokenizer.from_file(str(folder / "tokenizer.json")).decode(plain.tokens)
+    assert plain.finished.reason is FinishReason.STOP
+    assert re.fullmatch(constraint.text, text)
