@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 class DraftConstraint:
     """Where one sequence's output stands in its grammar. Not thread-safe: the scheduler's thread owns it."""
 
-    def __init__(self, compiling: Future[ConstraintState], output: Sequence[int]) -> None:
-        self._compiling: Future[ConstraintState] | None = compiling
+    def __init__(self, compiling: Future[ConstraintState] | None, output: Sequence[int]) -> None:
+        """`compiling` None is no constraint at all."""
+        self._compiling = compiling
         self._state: ConstraintState | None = None
         self._unfollowed = list(output)
 
     @classmethod
-    def of(cls, opened: OpenSequence, compiler: ConstraintCompiler) -> DraftConstraint | None:
-        """That of a sequence that is opened, whose compilation begins now; None where it has none."""
+    def of(cls, opened: OpenSequence, compiler: ConstraintCompiler | None) -> DraftConstraint:
+        """That of a sequence that is opened: its compilation begins now."""
         constraint = opened.sampling.constraint
-        if constraint is None:
-            return None
-        return cls(compiler.begin(constraint), opened.token_ids[opened.num_prompt_tokens :])
+        compiling = None if constraint is None or compiler is None else compiler.begin(constraint)
+        return cls(compiling, opened.token_ids[opened.num_prompt_tokens :])
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Tokens were committed to the output."""
@@ -39,7 +39,7 @@ class DraftConstraint:
 
     @property
     def state(self) -> ConstraintState | None:
-        """After all committed tokens; None while it is being compiled, or if it cannot be followed."""
+        """After all committed tokens; None without a constraint, before it is compiled, or if it cannot be followed."""
         try:
             if self._compiling is not None:
                 if not self._compiling.done():
@@ -54,12 +54,12 @@ class DraftConstraint:
         self._unfollowed.clear()
         return self._state
 
-    def masks(self, speculation: Sequence[int], first: int) -> TokenMasks | None:
-        """What may follow the first `first`, `first` + 1, .. and all tokens of `speculation`: a row each."""
+    def masks(self, speculation: Sequence[int], counts: Sequence[int]) -> TokenMasks | None:
+        """What may follow the first so many tokens of `speculation`, a row for each of the consecutive `counts`."""
         state = self.state
-        if state is None:
+        if state is None or not counts:
             return None
-        return TokenMasks.of_all_rows(state.masks_for_run(speculation)[first:])
+        return TokenMasks.of_all_rows(state.masks_for_run(speculation[: counts[-1]])[counts[0] :])
 
     def branches(self, speculation: Sequence[int], outcomes: Sequence[VerificationOutcome]) -> BranchConstraints | None:
         """For branches that begin with these outcomes of the verification of `speculation`."""

@@ -7,7 +7,7 @@ that travels with it, and guesses are ranked without noise: `saguaro.core.draft_
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,6 +53,12 @@ class Ask:
         budget = self.stream.budget
         return min(budget, max(_LEAST_RANKED, 2 * budget // max(len(self.positions), 1))) + 1
 
+    @property
+    def masks(self) -> TokenMasks | None:
+        """What the session's grammar allows at each position."""
+        session = self.session
+        return session.constraint.masks(session.speculation, [item - len(session.prefix) for item in self.positions])
+
 
 class DraftRows:
     """Chooses and ranks the tokens of every row of a batch."""
@@ -72,7 +78,8 @@ class DraftRows:
         ruled = ruled_rows((tree.session.rules, tree.chunk.num_logits, tree.branches.leading_to) for tree in trees)
         num_rows = [tree.chunk.num_logits for tree in trees]
         is_drawn = [tree.session.draws_drafts for tree in trees]
-        masks = self._joined((tree.branches.masks(), tree.chunk.num_logits) for tree in trees)
+        parts = ((tree.branches.masks(), tree.chunk.num_logits) for tree in trees)
+        masks = TokenMasks.joined(parts, self._device)
         return by_kind(trees, apply_rules(logits, ruled, masks), num_rows, is_drawn, self._draw, self._race)
 
     def rank(
@@ -86,7 +93,7 @@ class DraftRows:
         ruled = ruled_rows(
             (ask.session.rules, len(ask.positions), partial(ask.session.trunk_before, ask.positions)) for ask in asks
         )
-        masks = self._joined((ask.session.trunk_masks(ask.positions), len(ask.positions)) for ask in asks)
+        masks = TokenMasks.joined(((ask.masks, len(ask.positions)) for ask in asks), self._device)
         processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(tuple(logits)), ruled, masks)
         num_rows = [len(ask.positions) for ask in asks]
         is_drawn = [ask.session.draws_drafts for ask in asks]
@@ -151,10 +158,6 @@ class DraftRows:
         repeated = [scale for scale, repeats in zip(scales, num_rows, strict=True) for _ in range(repeats)]
         drawn: DrawnTokens = draft(processed, sampling, fan_out, repeated)
         return drawn.token_ids.tolist(), drawn.laws.pack()
-
-    def _joined(self, parts: Iterable[tuple[TokenMasks | None, int]]) -> TokenMasks | None:
-        masks = TokenMasks.joined(parts)
-        return None if masks is None else masks.to(self._device)
 
     # --- both ---------------------------------------------------------------------------------------------------------
 

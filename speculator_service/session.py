@@ -25,7 +25,6 @@ from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
 from saguaro.core.penalties import SequenceRules
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
-from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
@@ -62,7 +61,7 @@ class Session:
         context_limit: int,
         copy_kv: CopyKV,
         now_ns: int,
-        constraint: DraftConstraint | None,
+        constraint: DraftConstraint,
     ) -> None:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
@@ -129,8 +128,7 @@ class Session:
         self.prefix += committed
         if self.rules is not None:
             self.rules.extend(committed)
-        if self.constraint is not None:
-            self.constraint.extend(committed)
+        self.constraint.extend(committed)
         self.round += 1
         self.speculation, self._laws, self._ranked, self.inherited = [], [], [], None
         self._last_outcome = outcome
@@ -213,13 +211,6 @@ class Session:
         """For each position the trunk's tokens after the prefix and before it."""
         return [tuple(self.speculation[: position - len(self.prefix)]) for position in positions]
 
-    def trunk_masks(self, positions: Sequence[int]) -> TokenMasks | None:
-        """What the grammar allows at these positions, consecutive ones, each after `trunk_before` it."""
-        if self.constraint is None or not positions:
-            return None
-        last = positions[-1] - len(self.prefix)
-        return self.constraint.masks(self.speculation[:last], positions[0] - len(self.prefix))
-
     @property
     def can_guess(self) -> bool:
         """Whether more outcomes could be guessed before any forward."""
@@ -281,9 +272,8 @@ class Session:
             trunk_length = len(self.prefix) + len(self.speculation)
             start = self._forest.scratch_end(trunk_length)
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
-            depth = min(self.lookahead, self.room)
-            grammar = None if self.constraint is None else self.constraint.branches(self.speculation, outcomes)
-            self._forest.add(Branches(tree, tuple(self.speculation), depth, start, grammar))
+            grammar = self.constraint.branches(self.speculation, outcomes)
+            self._forest.add(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start, grammar))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
         """What is worth a message now: a finished draft, or what the forest has."""

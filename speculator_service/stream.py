@@ -129,7 +129,7 @@ class Stream:
                 context_limit=self._draft.context_limit,
                 copy_kv=self._draft.copy_kv,
                 now_ns=arrived_ns,
-                constraint=None if self._draft.compiler is None else DraftConstraint.of(opened, self._draft.compiler),
+                constraint=DraftConstraint.of(opened, self._draft.compiler),
             )
             session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
             self.sessions[opened.sequence_id] = session

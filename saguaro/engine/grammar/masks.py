@@ -30,15 +30,17 @@ class TokenMasks:
         return cls(torch.arange(len(bits)), bits)
 
     @classmethod
-    def joined(cls, parts: Iterable[tuple[TokenMasks | None, int]]) -> TokenMasks | None:
-        """The masks of a batch from those of its parts, each with its number of rows; None if no part has any."""
+    def joined(
+        cls, parts: Iterable[tuple[TokenMasks | None, int]], device: torch.device | str = "cpu"
+    ) -> TokenMasks | None:
+        """A batch's masks from those of its parts, each with its number of rows, on `device`; None if none has any."""
         rows, bits, start = list[Tensor](), list[Tensor](), 0
         for masks, num_rows in parts:
             if masks is not None:
                 rows.append(masks.rows + start)
                 bits.append(masks.bits)
             start += num_rows
-        return cls(torch.cat(rows), torch.cat(bits)) if rows else None
+        return cls(torch.cat(rows), torch.cat(bits)).to(device) if rows else None
 
     def to(self, device: torch.device | str) -> TokenMasks:
         """The same masks on `device`."""
