@@ -32,7 +32,7 @@ class GenerateOptions(TypedDict, total=False):
 
     Where it ends: max_tokens: None goes on to the context limit. min_tokens: no end before. stop: one string or
     several; the text ends before the first that it comes to hold. stop_token_ids: these end it, as the last token.
-    ignore_eos: go on past the model's own end of the answer.
+    ignore_eos: go on past the model's own end of the answer; not beside a constraint.
 
     What it must match, one of these: json_schema: text, or the schema as Python has it. json_object: True for any JSON
     object. regex. grammar: GBNF (rule "root") or Lark (rule "start"). What cannot be kept is refused. An answer that
