@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from gateway.chat_template import ChatTemplate
+from gateway.token_bytes import byte_speller
 from saguaro.answers import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
 from saguaro.types import TokenIds
@@ -19,6 +20,7 @@ class TextModel:
     def __init__(self, tokenizer: Any, chat_template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._chat_template = chat_template
+        self._spell = byte_speller(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocabulary_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
@@ -63,3 +65,8 @@ class TextModel:
     def token(self, token_id: int) -> str:
         """The token as the vocabulary spells it; empty for an id without one."""
         return self._tokenizer.id_to_token(token_id) or ""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text; special tokens, which print nothing, as the vocabulary spells them."""
+        spelling = self.token(token_id)
+        return spelling.encode() if token_id in self.special_ids else self._spell(spelling)
