@@ -197,7 +197,8 @@ def validate_vocabulary(field: str, token_ids: Sequence[int], served: ModelIdent
 
 
 def _within(field: str, value: float, least: float, most: float, bounds: str) -> None:
-    if not (math.isfinite(value) and least <= value <= most):
+    # NaN is within nothing. No math.isfinite: an integer from JSON may be too large for a float.
+    if not least <= value <= most:
         raise _refused(field, value, bounds)
 
 
