@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers, check_tokenizer
+from gateway.http.app import HttpDoor
+from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
@@ -27,15 +29,28 @@ async def main(settings: GatewaySettings) -> None:
         keepalive_seconds=settings.keepalive_seconds,
     )
     servicer = GatewayServicer(settings.request_timeout_seconds)
+    door = HttpDoor(request_timeout_seconds=settings.request_timeout_seconds, max_body_bytes=settings.max_message_bytes)
+    http = HttpServer(settings, door.app)
 
     def register(server: Any) -> list[str]:
         gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
         return [gateway_pb2.DESCRIPTOR.services_by_name["GatewayService"].full_name]
 
     async def ready() -> None:
-        servicer.open(await _open(settings, verifier))
+        await http.start()
+        answers = await _open(settings, verifier)
+        servicer.open(answers)
+        door.open(answers)
 
-    await serve(settings, register, role=settings.role, ready=ready, on_stop=verifier.close)
+    async def drain() -> None:
+        door.close("the gateway is draining")
+        http.drain()
+
+    async def stop() -> None:
+        await http.stop()
+        await verifier.close()
+
+    await serve(settings, register, role=settings.role, ready=ready, on_drain=drain, on_stop=stop)
 
 
 async def _open(settings: GatewaySettings, verifier: VerifierClient) -> Answers:

@@ -108,6 +108,15 @@ class Answers:
         validate_vocabulary("token_ids", token_ids, info.model)
         return await asyncio.to_thread(self._text.decode, list(token_ids))
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to a text."""
+        return self._text.token_bytes(token_id)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be refused for want of room."""
+        return self._num_running >= self._max_concurrent
+
     async def served_model(self) -> ServedModel:
         """The verifier's model and whether it is speculated, asked anew."""
         info = await self._verifier.refresh_info()

@@ -219,6 +219,10 @@ class GatewaySettings(ServiceSettings):
     role: ClassVar[str] = "gateway"
 
     port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 50051
+    http_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="port of OpenAI's API over HTTP; 0 takes a free one, none serves gRPC alone"),
+    ] = 8000
     verifier: Annotated[str, Field(min_length=1, description="address of the verifier")] = "127.0.0.1:50061"
     tokenizer: Annotated[
         str,

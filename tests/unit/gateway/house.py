@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.http.app import HttpDoor
+from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
@@ -109,17 +111,27 @@ class House:
     text: TextModel
     verifier: FakeVerifier
     verifier_server: GrpcServer
+    answers: Answers
+    http_url: str
+    http: HttpServer
 
 
 @contextlib.asynccontextmanager
 async def running_house(
-    folder: Path, answer: str = "The saguaro 🌵 is größer.", max_concurrent: int = 8, **fake: Any
+    folder: Path,
+    answer: str = "The saguaro 🌵 is größer.",
+    max_concurrent: int = 8,
+    max_body_bytes: int = 1 << 20,
+    **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
     text = TextModel.from_folder(folder)
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
+    settings = GatewaySettings(port=0, http_port=0)
     servicer = GatewayServicer(request_timeout_seconds=30)
+    door = HttpDoor(request_timeout_seconds=30, max_body_bytes=max_body_bytes)
+    http = HttpServer(settings, door.app)
 
     def register_gateway(server: Any) -> list[str]:
         gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
@@ -127,13 +139,17 @@ async def running_house(
 
     async with (
         serving(verifier_on(0, verifier)) as verifier_server,
-        serving(GrpcServer(GatewaySettings(port=0), register_gateway, role="gateway")) as server,
+        serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
     ):
         client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        servicer.open(Answers(text, client, max_concurrent=max_concurrent))
+        answers = Answers(text, client, max_concurrent=max_concurrent)
+        servicer.open(answers)
+        door.open(answers)
+        await http.start()
         try:
-            yield House(server.address, text, verifier, verifier_server)
+            yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
         finally:
+            await http.stop()
             await client.close()
 
 

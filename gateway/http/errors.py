@@ -1,0 +1,85 @@
+"""Errors in OpenAI's shape: one table from the error tree to HTTP status, and sentences for malformed bodies."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import JSONResponse
+
+from saguaro.errors import (
+    ConfigurationError,
+    Incompatible,
+    InvalidRequest,
+    ModelNotFound,
+    SaguaroError,
+    SequenceFault,
+    Unavailable,
+)
+
+# Status, and OpenAI's `type`.
+STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
+    InvalidRequest: (400, "invalid_request_error"),
+    ModelNotFound: (404, "invalid_request_error"),
+    Unavailable: (503, "service_unavailable_error"),
+    # A caller cannot mend our house: to him these are our fault.
+    Incompatible: (500, "server_error"),
+    SequenceFault: (500, "server_error"),
+    ConfigurationError: (500, "server_error"),
+    SaguaroError: (500, "server_error"),
+}
+
+_SHOWN_CHARACTERS = 80
+# What pydantic puts into a path where a field may be one of several types.
+_ALTERNATIVE = re.compile(r"str|list\[.*\]")
+
+
+class HttpError(Exception):
+    """A request that HTTP itself refuses: too large, not JSON by its own word, no such path."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -> dict[str, Any]:
+    """`params` are the gateway's names of fields to the client's: `chat.messages` is `messages` in any case."""
+    param = code = None
+    if isinstance(error, InvalidRequest):
+        name = error.field.rpartition(".")[2]
+        param = params.get(name, name) or None
+        code = "invalid_value"
+    elif isinstance(error, ModelNotFound):
+        param, code = "model", "model_not_found"
+    kind = "invalid_request_error" if isinstance(error, HttpError) else _row(error)[1]
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
+
+
+def error_response(error: SaguaroError | HttpError, params: Mapping[str, str], request_id: str) -> JSONResponse:
+    """The whole response to a request that came to nothing."""
+    status = error.status if isinstance(error, HttpError) else _row(error)[0]
+    headers = {"x-request-id": request_id}
+    if isinstance(error, Unavailable):
+        headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
+    return JSONResponse(error_document(error, params), status, headers)
+
+
+def malformed(error: ValidationError) -> InvalidRequest:
+    """The first of a body's faults, with its path, what was given and what would work."""
+    fault = error.errors(include_url=False, include_context=False)[0]
+    if fault["type"] == "json_invalid":
+        return InvalidRequest("", f"the body is not JSON: {fault['msg'].removeprefix('Invalid JSON: ')}")
+    path = ".".join(part for part in map(str, fault["loc"]) if not _ALTERNATIVE.fullmatch(part)) or "the body"
+    field = str(fault["loc"][0]) if fault["loc"] else ""
+    if fault["type"] == "missing":
+        return InvalidRequest(field, f"{path} is missing")
+    given = repr(fault["input"])
+    shown = given if len(given) <= _SHOWN_CHARACTERS else f"{given[:_SHOWN_CHARACTERS]}..."
+    return InvalidRequest(field, f"{path} is {shown}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
+
+
+def _row(error: SaguaroError) -> tuple[int, str]:
+    return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)

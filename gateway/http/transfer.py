@@ -1,0 +1,89 @@
+"""Bytes in and out: bodies with a limit, event streams, and an end of all work when the client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.http.errors import HttpError
+
+Result = TypeVar("Result")
+
+
+class ClientGone(Exception):
+    """The client has closed its connection; nobody reads an answer."""
+
+
+async def read_json(request: Request, *, max_bytes: int, timeout_seconds: float) -> bytes:
+    """The body. Raises HttpError where it is too large or slow, or not JSON by its own word.
+
+    Browsers send JSON across origins only where they are allowed to, but text anywhere: so a page cannot make its
+    reader's machine generate.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HttpError(415, f'Content-Type is "{kind}"; it must be application/json')
+    body = bytearray()
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > max_bytes:
+                    raise HttpError(413, f"the body has over {max_bytes} bytes; this gateway takes at most that many")
+    except TimeoutError:
+        raise HttpError(408, f"the body was not there after {timeout_seconds:g} s") from None
+    return bytes(body)
+
+
+async def while_connected(receive: Receive, work: Awaitable[Result]) -> Result:
+    """What `work` returns or raises. It is cancelled, and ClientGone raised, when the client goes first."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """Server-sent events. Owns the generator of their bytes: it is closed in every case."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"} | headers)
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI's."""
+        with contextlib.suppress(ClientGone):
+            await while_connected(receive, self._send_all(send))
+
+    async def _send_all(self, send: Send) -> None:
+        async with contextlib.aclosing(self._events) as events:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for event in events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def sse(document: dict[str, Any]) -> bytes:
+    """One event with the document as its data."""
+    return b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
