@@ -42,7 +42,8 @@ def up(
     budget: Budget = None,
     config: Config = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 50051,
-    ports: Annotated[str, typer.Option(help="auto: free ports for all three; default: 50051, 50061, 50071.")] = "fixed",
+    http_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway's OpenAI API.")] = 8000,
+    ports: Annotated[str, typer.Option(help="auto: free ports for all; default: 50051, 50061, 50071, 8000.")] = "fixed",
 ) -> None:
     """Speculator, verifier and gateway on this machine, until Ctrl-C."""
     from saguaro.cli.trio import Ports
@@ -58,7 +59,7 @@ def up(
         lookahead=lookahead,
         budget=budget,
         config=config,
-        ports=Ports(gateway=port) if ports == "fixed" else None,
+        ports=Ports(gateway=port, http=http_port) if ports == "fixed" else None,
     )
     raise typer.Exit(run_up(options))
 

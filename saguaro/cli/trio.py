@@ -36,11 +36,12 @@ class Ports:
     gateway: int = 50051
     verifier: int = 50061
     speculator: int = 50071
+    http: int = 8000  # the gateway's second
 
     @classmethod
     def free(cls) -> Ports:
-        """Three ports that nobody holds now."""
-        sockets = [socket.socket() for _ in range(3)]
+        """Four ports that nobody holds now."""
+        sockets = [socket.socket() for _ in range(4)]
         try:
             for item in sockets:
                 item.bind((_HOST, 0))
@@ -51,8 +52,9 @@ class Ports:
 
     def check_free(self) -> None:
         """Raises ConfigurationError that names the service whose port is taken."""
-        for role in ("gateway", "verifier", "speculator"):
-            port = getattr(self, role)
+        services = {"gateway": "gateway", "verifier": "verifier", "speculator": "speculator", "http": "gateway"}
+        for name, role in services.items():
+            port = getattr(self, name)
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -111,7 +113,8 @@ class Trio:
             *verifier_flags,
         ]
         self._flags["gateway"] = [
-            *("--port", str(self.ports.gateway), "--verifier", self.verifier_address, "--tokenizer", tokenizer),
+            *("--port", str(self.ports.gateway), "--http-port", str(self.ports.http)),
+            *("--verifier", self.verifier_address, "--tokenizer", tokenizer),
             *gateway_flags,
         ]
         self._log_folder = log_folder
@@ -124,6 +127,11 @@ class Trio:
     def gateway_address(self) -> str:
         """host:port of the gateway."""
         return f"{_HOST}:{self.ports.gateway}"
+
+    @property
+    def http_url(self) -> str:
+        """Where OpenAI's API is: what its clients call base_url."""
+        return f"http://{_HOST}:{self.ports.http}/v1"
 
     @property
     def verifier_address(self) -> str:

@@ -63,6 +63,7 @@ def run_up(options: TrioOptions) -> int:
         display.say("saguaro is up; Ctrl-C ends it")
         for role in trio.processes:
             display.say(f"  {role:<11} {trio.address(role)}")
+        display.say(f"  {'OpenAI API':<11} {trio.http_url}")
         if trio.gateway_address.endswith(f":{Ports().gateway}"):
             display.say('ask it: saguaro generate "What is a saguaro?"')
         else:
