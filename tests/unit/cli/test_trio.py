@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -114,9 +116,8 @@ def start_up(*flags: str) -> tuple[subprocess.Popen[str], list[int]]:
         text=True,
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if "ask it:" in line:
-            break
+    said = list(itertools.takewhile(lambda line: "ask it:" not in line, process.stderr))
+    assert any(re.search(r"OpenAI API +http://127\.0\.0\.1:\d+/v1$", line) for line in said)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert len(children) == 3
     return process, [int(pid) for pid in children]

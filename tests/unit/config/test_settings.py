@@ -94,6 +94,11 @@ def test_the_cache_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings(GatewaySettings, []) == GatewaySettings()
 
 
+def test_none_turns_http_off_in_words() -> None:
+    assert GatewaySettings().http_port == 8000
+    assert read_settings(GatewaySettings, ["--http-port", "none"]).http_port is None
+
+
 def test_a_bad_variable_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAGUARO_GATEWAY_PORT", "70000")
     with pytest.raises(ConfigurationError, match="SAGUARO_GATEWAY_PORT is '70000'"):
