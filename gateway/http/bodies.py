@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.http.neutral import Neutral
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
-from saguaro.types import SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.validation import MAX_TOP_LOGPROBS
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
@@ -59,7 +59,12 @@ class _GenerationBody(_Strict):
     min_tokens: int | None = None
     stop_token_ids: list[_TokenId] | None = None
     ignore_eos: bool | None = None
-    disable_speculation: Annotated[bool | None, Field(description="Decode plainly, to the same tokens.")] = None
+    acceptance: Annotated[
+        Literal["coupled", "rejection"] | None,
+        Field(description="How draft tokens are accepted. Default: the verifier's."),
+    ] = None
+    cached_scale: Annotated[float | None, Field(description="C of Saguaro sampling, in rejection mode.")] = None
+    disable_speculation: Annotated[bool | None, Field(description="Decode plainly.")] = None
     include_rounds: Annotated[bool | None, Field(description="Every round in metrics.speculative_decoding.")] = None
 
     @property
@@ -107,6 +112,8 @@ class _GenerationBody(_Strict):
             logit_bias=tuple((_bias_token(token), bias) for token, bias in (self.logit_bias or {}).items()),
             min_tokens=_or(self.min_tokens, 0),
             stop_token_ids=tuple(self.stop_token_ids or ()),
+            acceptance=None if self.acceptance is None else AcceptanceMode[self.acceptance.upper()],
+            cached_scale=self.cached_scale,
         )
 
 

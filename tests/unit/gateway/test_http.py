@@ -11,6 +11,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from saguaro.answers import ChatMessage, ChatPrompt
+from saguaro.types import AcceptanceMode
 from tests.unit.gateway.house import CONTEXT_LIMIT, House, running_house
 
 ANSWER = "The saguaro 🌵 is größer."
@@ -94,6 +95,8 @@ def test_every_parameter_reaches_the_verifier(text_folder: Path) -> None:
                 "min_tokens": 2,
                 "stop_token_ids": [9],
                 "ignore_eos": True,
+                "acceptance": "rejection",
+                "cached_scale": 0.5,
                 "disable_speculation": True,
                 "include_rounds": True,
                 "no such field": 1,
@@ -106,6 +109,7 @@ def test_every_parameter_reaches_the_verifier(text_folder: Path) -> None:
         assert (sampling.top_k, sampling.min_p, sampling.repetition_penalty) == (4, 0.05, 1.1)
         assert (sampling.logit_bias, sampling.stop_token_ids, sampling.min_tokens) == (((42, 5.0),), (9,), 2)
         assert (request.max_tokens, request.logprobs, request.top_logprobs) == (5, True, 2)
+        assert (sampling.acceptance, sampling.cached_scale) == (AcceptanceMode.REJECTION, 0.5)
         assert request.ignore_eos
         assert request.disable_speculation
         assert request.include_rounds

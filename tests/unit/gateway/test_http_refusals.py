@@ -37,6 +37,8 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (CHAT | {"tools": [{"type": "function"}]}, "tools", r"does not support it; leave it out \(null, \[\] would do\)"),
     (CHAT | {"tool_choice": "auto"}, "tool_choice", "does not support"),
     (CHAT | {"reasoning_effort": "high"}, "reasoning_effort", "does not support"),
+    (CHAT | {"acceptance": "hope"}, "acceptance", "'coupled' or 'rejection'"),
+    (CHAT | {"cached_scale": 2}, "cached_scale", "from 0 to 1"),
     (CHAT | {"store": True}, "store", "does not support"),
     ({"messages": []}, "messages", "at least 1 item"),
     ({}, "messages", "messages is missing"),
