@@ -48,10 +48,10 @@ class HttpDoor:
             Route("/livez", _live),
             Route("/readyz", self._ready),
             Route("/openapi.json", _openapi),
-            Route("/v1/models", _guarded(self._models)),
-            Route("/v1/models/{name:path}", _guarded(self._model)),
+            Route("/v1/models", _guarded(self._models, {})),
+            Route("/v1/models/{name:path}", _guarded(self._model, {})),
             Route("/v1/chat/completions", _guarded(self._chat, ChatBody.params), methods=["POST"]),
-            Route("/v1/completions", _guarded(self._complete), methods=["POST"]),
+            Route("/v1/completions", _guarded(self._complete, CompletionBody.params), methods=["POST"]),
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
@@ -112,7 +112,7 @@ class HttpDoor:
         return self._answers
 
 
-def _guarded(endpoint: Endpoint, params: dict[str, str] | None = None) -> Endpoint:
+def _guarded(endpoint: Endpoint, params: dict[str, str]) -> Endpoint:
     """The endpoint, what it raises turned into OpenAI's errors. `params`: see `errors.error_document`."""
 
     async def answer(request: Request) -> Response:
@@ -124,7 +124,7 @@ def _guarded(endpoint: Endpoint, params: dict[str, str] | None = None) -> Endpoi
             return error_response(error, {}, _request_id(request))
         except Exception as error:  # noqa: BLE001  # each becomes an answer
             request_id = _request_id(request)
-            return error_response(_typed(error, request_id), params or {}, request_id)
+            return error_response(_typed(error, request_id), params, request_id)
 
     return answer
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from gateway.http.formats import ResponseFormat, constraint_from
 from gateway.http.neutral import Neutral
+from gateway.http.strict import Strict
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, SamplingParams
@@ -21,23 +23,18 @@ _Value = TypeVar("_Value")
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 32)]
 
 
-class _Strict(BaseModel):
-    # Strict: "8" is no number. Null is as good as absent wherever a field has a default.
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     """How a stream ends."""
 
     include_usage: Annotated[bool | None, Field(description="A last chunk with the usage.")] = None
     include_obfuscation: Annotated[None, Neutral(False)] = None
 
 
-class _GenerationBody(_Strict):
+class _GenerationBody(Strict):
     """What both kinds of completion share. The second part is ours or vLLM's (`extra_body` of OpenAI's client)."""
 
     # The gateway's own field names to this body's, for errors.
-    params: ClassVar[dict[str, str]] = {}
+    params: ClassVar[dict[str, str]] = {"json_schema": "response_format", "json_object": "response_format"}
 
     model: Annotated[str | None, Field(description="Default: the model that is served.")] = None
     temperature: Annotated[float | None, Field(description="0 is greedy. Default 1.")] = None
@@ -51,6 +48,7 @@ class _GenerationBody(_Strict):
     logit_bias: dict[str, float] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: Annotated[ResponseFormat | None, Field(description="Kept, not only asked for.")] = None
     user: str | None = None
 
     top_k: Annotated[int | None, Field(description="Number of tokens that stay; 0 keeps all.")] = None
@@ -59,6 +57,8 @@ class _GenerationBody(_Strict):
     min_tokens: int | None = None
     stop_token_ids: list[_TokenId] | None = None
     ignore_eos: bool | None = None
+    regex: Annotated[str | None, Field(description="What the whole answer must match.")] = None
+    grammar: Annotated[str | None, Field(description="The same, in GBNF or Lark.")] = None
     acceptance: Annotated[
         Literal["coupled", "rejection"] | None,
         Field(description="How draft tokens are accepted. Default: the verifier's."),
@@ -112,19 +112,20 @@ class _GenerationBody(_Strict):
             logit_bias=tuple((_bias_token(token), bias) for token, bias in (self.logit_bias or {}).items()),
             min_tokens=_or(self.min_tokens, 0),
             stop_token_ids=tuple(self.stop_token_ids or ()),
+            constraint=constraint_from(self.response_format, self.regex, self.grammar),
             acceptance=None if self.acceptance is None else AcceptanceMode[self.acceptance.upper()],
             cached_scale=self.cached_scale,
         )
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     """A piece of a message."""
 
     type: Literal["text"]
     text: str
 
 
-class MessageBody(_Strict):
+class MessageBody(Strict):
     """One message of a chat. `developer` is what OpenAI calls `system` now; templates know the old name."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -144,14 +145,13 @@ class MessageBody(_Strict):
 class ChatBody(_GenerationBody):
     """POST /v1/chat/completions."""
 
-    params: ClassVar[dict[str, str]] = {"prompt": "messages", "chat": "messages"}
+    params: ClassVar[dict[str, str]] = _GenerationBody.params | {"prompt": "messages", "chat": "messages"}
 
     messages: Annotated[list[MessageBody], Field(min_length=1)]
     max_completion_tokens: Annotated[int | None, Field(description="Newer name of max_tokens.")] = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
-    response_format: Annotated[None, Neutral({"type": "text"})] = None
     tools: Annotated[None, Neutral([])] = None
     tool_choice: Annotated[None, Neutral("none")] = None
     functions: Annotated[None, Neutral([])] = None

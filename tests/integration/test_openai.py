@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 
@@ -18,6 +19,12 @@ from tests.integration.test_emulated import emulated, wait_until_speculating
 
 CHAT: Any = [{"role": "user", "content": "Why is the sky blue?"}]
 NAME = "emulated-mine"
+SKY = {
+    "type": "object",
+    "properties": {"colour": {"enum": ["blue", "red"]}, "clouds": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["colour", "clouds"],
+    "additionalProperties": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +90,31 @@ def test_logprobs_come_with_alternatives_and_spell_the_text(client: OpenAI) -> N
     for token in logprobs.content:
         assert token.top_logprobs[0].logprob == token.logprob <= 0
         assert len(token.top_logprobs) == 3
+
+
+@pytest.mark.parametrize("speculated", [True, False])
+def test_json_of_a_schema_is_json_of_that_schema(client: OpenAI, speculated: bool) -> None:
+    answer = client.chat.completions.create(
+        model=NAME,
+        messages=CHAT,
+        max_tokens=100,
+        seed=3,
+        response_format={"type": "json_schema", "json_schema": {"name": "sky", "schema": SKY, "strict": True}},
+        extra_body={"disable_speculation": not speculated},
+    )
+    text = answer.choices[0].message.content
+    assert text is not None
+    jsonschema.validate(json.loads(text), SKY)
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_a_schema_that_cannot_be_kept_is_refused_by_its_field(client: OpenAI) -> None:
+    schema: Any = {"name": "odd", "schema": {"type": "no such type"}}
+    with pytest.raises(BadRequestError, match="no such type") as refused:
+        client.chat.completions.create(
+            model=NAME, messages=CHAT, response_format={"type": "json_schema", "json_schema": schema}
+        )
+    assert refused.value.param == "response_format"
 
 
 def test_a_stop_string_ends_the_answer_before_it(client: OpenAI) -> None:

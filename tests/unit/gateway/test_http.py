@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from openai import AsyncOpenAI
 
 from saguaro.answers import ChatMessage, ChatPrompt
-from saguaro.types import AcceptanceMode
+from saguaro.types import AcceptanceMode, Constraint, ConstraintKind
 from tests.unit.gateway.house import CONTEXT_LIMIT, House, running_house
 
 ANSWER = "The saguaro 🌵 is größer."
@@ -114,6 +116,31 @@ def test_every_parameter_reaches_the_verifier(text_folder: Path) -> None:
         assert request.disable_speculation
         assert request.include_rounds
         assert request.prompt == house.text.encode_prompt(ChatPrompt((ChatMessage("system", "Be\nso"),)))
+
+    in_house(text_folder, work)
+
+
+SCHEMA = {"type": "object", "properties": {"größe": {"type": "integer"}}}
+NAMED_SCHEMA = {"name": "size", "schema": SCHEMA, "strict": True}
+
+
+@pytest.mark.parametrize(
+    ("asked", "constraint"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, Constraint(ConstraintKind.JSON_OBJECT)),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": NAMED_SCHEMA}},
+            Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA, ensure_ascii=False)),
+        ),
+        ({"extra_body": {"regex": "[ab]+"}}, Constraint(ConstraintKind.REGEX, "[ab]+")),
+        ({"extra_body": {"grammar": 'root ::= "a"'}}, Constraint(ConstraintKind.GRAMMAR, 'root ::= "a"')),
+    ],
+)
+def test_a_format_is_the_constraint_that_it_means(text_folder: Path, asked: Any, constraint: Constraint | None) -> None:
+    async def work(house: House, client: AsyncOpenAI) -> None:
+        await client.chat.completions.create(model="fake", messages=CHAT, **asked)
+        assert house.verifier.requests[0].sampling.constraint == constraint
 
     in_house(text_folder, work)
 
