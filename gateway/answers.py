@@ -113,6 +113,11 @@ class Answers:
         return self._text.token_bytes(token_id)
 
     @property
+    def num_running(self) -> int:
+        """Answers in flight, each choice one."""
+        return self._num_running
+
+    @property
     def is_full(self) -> bool:
         """Whether the next request would be refused for want of room."""
         return self._num_running >= self._max_concurrent

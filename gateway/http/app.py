@@ -67,7 +67,7 @@ class HttpDoor:
         if self._answers is None:
             return PlainTextResponse(self._closed_because, 503)
         if self._answers.is_full:
-            return PlainTextResponse("as many answers are in flight as this gateway takes", 503)
+            return PlainTextResponse(f"{self._answers.num_running} answers are in flight, no more fit", 503)
         return PlainTextResponse("ready")
 
     async def _models(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -61,7 +62,29 @@ def test_a_client_that_leaves_before_the_whole_answer_ends_every_choice(text_fol
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             await asyncio.wait_for(house.verifier.ended.wait(), 10)
-            await until(lambda: not house.answers.is_full)  # the places of all choices are free again
+            await until(lambda: house.answers.num_running == 0)
+
+    asyncio.run(scenario())
+
+
+async def leave_after(house: House, seconds: float) -> None:
+    """Ask, and close the connection whatever has come."""
+    body = json.dumps(BODY | {"stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    _, writer = await asyncio.open_connection("127.0.0.1", house.http.port)
+    writer.write(head.encode() + b"\r\n\r\n" + body)
+    await asyncio.sleep(seconds)
+    writer.close()
+
+
+def test_after_a_storm_of_clients_that_leave_every_place_is_free(text_folder: Path) -> None:
+    async def scenario() -> None:
+        chance = random.Random(3)
+        async with running_house(text_folder, max_concurrent=60) as house, dialled(house) as client:
+            await asyncio.gather(*(leave_after(house, chance.uniform(0, 0.3)) for _ in range(60)))
+            await until(lambda: house.answers.num_running == 0)
+            answer = await client.post("/v1/completions", json=BODY | {"n": 60})
+            assert len(answer.json()["choices"]) == 60
 
     asyncio.run(scenario())
 
