@@ -56,7 +56,7 @@ class VerifierWorker:
         """Load the weights, do some forwards, begin to step and to look for the speculator."""
         self._event_loop = asyncio.get_running_loop()
         settings = self._settings
-        model = await asyncio.to_thread(start_model, settings, settings.target, "target")
+        model = await asyncio.to_thread(start_model, settings, settings.target, "target", numerics=settings.numerics)
         self._runner, self._compiler = model.runner, model.compiler
         just_in_time_ms = settings.just_in_time_ms
         fixed = parse_policy(settings.policy)

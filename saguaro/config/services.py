@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 Dtype = Literal["float32", "bfloat16", "float16"]
 Linear = Literal["auto", "stock", "packed", "int8"]
 POLICY_PATTERN = r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$"
+Numerics = Literal["fast", "fixed-shape"]
 
 
 class ServiceSettings(BaseSettings):
@@ -173,6 +174,13 @@ class VerifierSettings(ModelSettings):
             description="longest wait for a speculation after a cache miss; 0 never waits; default: measured",
         ),
     ] = None
+    numerics: Annotated[
+        Numerics,
+        Field(
+            description="fixed-shape: output does not depend on what is computed beside it, to the bit (float32 on a "
+            "CPU); fast rounds by the shape of each forward, a tenth to a third faster"
+        ),
+    ] = "fast"
     reconnect_seconds: Annotated[
         float, Field(gt=0, le=600, description="pause before a lost speculator is tried again")
     ] = 1.0

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from saguaro.engine import paged_attention
+from saguaro.config.services import Numerics
+from saguaro.engine import fixed_shape, paged_attention
 from saguaro.engine.block_manager import BlockManager, BlockTable, SlotIds
 from saguaro.engine.int8_linear import Int8Linear
 from saguaro.engine.paged_attention import AttentionPlan, KVPool
@@ -49,6 +50,7 @@ class ModelRunner:
         num_blocks: int,
         block_size: int = 16,
         device: torch.device | str = "cpu",
+        numerics: Numerics = "fast",
     ) -> None:
         """Takes `model` over: moves it to `device` and replaces its attention function.
 
@@ -63,6 +65,8 @@ class ModelRunner:
         self._model.set_attn_implementation(paged_attention.ATTENTION_NAME)
         self._num_query_heads: int = config.num_attention_heads
         self._context_limit = context_limit_tokens(config)
+        self._is_fixed_shape = numerics == "fixed-shape"
+        self._context_multiple = fixed_shape.CONTEXT_MULTIPLE if self._is_fixed_shape else 1
         self._vocab_size: int = config.vocab_size
         self.block_manager = BlockManager(num_blocks, block_size)
         self.kv_pool = KVPool(
@@ -97,15 +101,18 @@ class ModelRunner:
         last_position = max(int(np.max(chunk.positions)) for chunk in chunks)
         if last_position >= self._context_limit:
             raise ValueError(f"position {last_position}: the context limit is {self._context_limit} tokens")
-        batch = RaggedBatch.build(chunks, self._device)
+        work = fixed_shape.with_a_second_row(chunks) if self._is_fixed_shape else chunks
+        batch = RaggedBatch.build(work, self._device, context_multiple=self._context_multiple)
+        plan = AttentionPlan.build(batch, self.kv_pool, self._num_query_heads, row_by_row=self._is_fixed_shape)
         output = self._model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             use_cache=False,
             logits_to_keep=batch.logit_rows,
-            saguaro_plan=AttentionPlan.build(batch, self.kv_pool, self._num_query_heads),
+            saguaro_plan=plan,
         )
-        return Logits(output.logits[0].float(), batch.row_offsets)
+        offsets = batch.row_offsets[: len(chunks)]
+        return Logits(output.logits[0, : offsets[-1].stop].float(), offsets)
 
     @torch.inference_mode()
     def copy_kv(self, sources: SlotIds, targets: SlotIds) -> None:

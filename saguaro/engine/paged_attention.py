@@ -90,6 +90,7 @@ class _GroupPlan:
     query_rows: Tensor | None  # [S, q]; None: all rows of the batch, in order
     context_slots: Tensor | slice  # [S, L]
     bias: Tensor | None  # [S, 1, q * G, L] in the queries' type: 0 where seen, -inf where not
+    row_bias: Tensor | None  # [S, q, 1, 1, L], in place of `bias` where each query attends by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,11 @@ class AttentionPlan:
     flat_order: Tensor | None  # [T]
 
     @staticmethod
-    def build(batch: RaggedBatch, pool: KVPool, num_query_heads: int) -> AttentionPlan:
-        """The plan of `batch` for a model with `num_query_heads`, a multiple of the pool's KV heads."""
+    def build(batch: RaggedBatch, pool: KVPool, num_query_heads: int, *, row_by_row: bool = False) -> AttentionPlan:
+        """The plan of `batch` for a model with `num_query_heads`, a multiple of the pool's KV heads.
+
+        `row_by_row`: each query attends by itself, see `saguaro.engine.fixed_shape`.
+        """
         heads_per_kv_head = num_query_heads // pool.num_kv_heads
         dtype = pool.layers[0].dtype
         is_whole = len(batch.groups) == 1 and batch.flat_order is None
@@ -112,7 +116,8 @@ class AttentionPlan:
                 query_shape=(group.query_rows.shape[0], group.query_rows.shape[1]),
                 query_rows=None if is_whole else group.query_rows,
                 context_slots=group.context_span or group.context_slots,
-                bias=_bias(group, heads_per_kv_head, dtype),
+                bias=None if row_by_row else _bias(group, heads_per_kv_head, dtype),
+                row_bias=_row_bias(group, dtype) if row_by_row else None,
             )
             for group in batch.groups
         )
@@ -123,7 +128,19 @@ def _bias(group: AttentionGroup, heads_per_kv_head: int, dtype: torch.dtype) -> 
     """Made in advance: scaled_dot_product_attention would convert a boolean mask again in every layer."""
     if group.mask is None:
         return None
-    mask = group.mask.repeat_interleave(heads_per_kv_head, dim=2)
+    return _as_bias(group.mask.repeat_interleave(heads_per_kv_head, dim=2), dtype)
+
+
+def _row_bias(group: AttentionGroup, dtype: torch.dtype) -> Tensor:
+    """There is always one: without a mask the kernel takes another path."""
+    num_sequences, num_queries = group.query_rows.shape
+    shape = (num_sequences, num_queries, 1, 1, group.context_slots.shape[1])
+    if group.mask is None:
+        return torch.zeros(shape, dtype=dtype, device=group.context_slots.device)
+    return _as_bias(group.mask.view(shape), dtype)
+
+
+def _as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 
@@ -173,6 +190,10 @@ def _attend(
     num_sequences, num_queries = group.query_shape
     rows = queries if group.query_rows is None else queries[group.query_rows]
     grouped = rows.reshape(num_sequences, num_queries, num_kv_heads, -1, head_dim)
+    if group.row_bias is not None:
+        if softcap is not None:
+            raise ConfigurationError("numerics fixed-shape has no attention with squashed scores; use numerics fast")
+        return _attend_row_by_row(grouped, keys, values, group.row_bias, scaling)
     folded = grouped.transpose(1, 2).reshape(num_sequences, num_kv_heads, -1, head_dim)  # [S, Hkv, q * G, D]
     if softcap is None:
         output = nn.functional.scaled_dot_product_attention(folded, keys, values, attn_mask=group.bias, scale=scaling)
@@ -180,6 +201,28 @@ def _attend(
         output = _softcapped_attention(folded, keys, values, group.bias, scaling or head_dim**-0.5, softcap)
     unfolded = output.view(num_sequences, num_kv_heads, num_queries, -1, head_dim).transpose(1, 2)
     return unfolded.reshape(num_sequences * num_queries, -1, head_dim)
+
+
+def _attend_row_by_row(
+    grouped: Tensor,  # [S, q, Hkv, G, D]
+    keys: Tensor,  # [S, Hkv, L, D]
+    values: Tensor,  # [S, Hkv, L, D]
+    bias: Tensor,  # [S, q, 1, 1, L]
+    scaling: float | None,
+) -> Tensor:  # [S * q, H, D]
+    """Every query an attention problem of G rows; those of one sequence share its keys and values, not copied."""
+    num_queries, num_heads_per_kv_head = grouped.shape[1], grouped.shape[3]
+    attended = [
+        nn.functional.scaled_dot_product_attention(
+            queries,
+            keys[index].expand(num_queries, -1, -1, -1),
+            values[index].expand(num_queries, -1, -1, -1),
+            attn_mask=bias[index].expand(-1, -1, num_heads_per_kv_head, -1),
+            scale=scaling,
+        )
+        for index, queries in enumerate(grouped)
+    ]
+    return torch.cat(attended).flatten(1, 2)
 
 
 def _softcapped_attention(

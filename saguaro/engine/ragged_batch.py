@@ -87,8 +87,8 @@ class RaggedBatch:
     flat_order: Tensor | None  # [T] int64: row of each token in the groups' outputs, one after another; None: the same
 
     @staticmethod
-    def build(chunks: Sequence[Chunk], device: torch.device | str = "cpu") -> RaggedBatch:
-        """Lays out `chunks` (at least one) in their order."""
+    def build(chunks: Sequence[Chunk], device: torch.device | str = "cpu", *, context_multiple: int = 1) -> RaggedBatch:
+        """Lays out `chunks` (at least one) in their order; contexts are padded to a multiple of `context_multiple`."""
         if not chunks:
             raise ValueError("a batch needs at least one chunk")
         lengths = np.array([len(chunk.token_ids) for chunk in chunks])
@@ -107,7 +107,8 @@ class RaggedBatch:
             query_rows, is_real = _pad_ranges(starts, group_lengths)
             flat_order[query_rows[is_real]] = num_padded + np.flatnonzero(is_real)
             num_padded += query_rows.size
-            groups.append(_attention_group([chunks[index] for index in indices], query_rows, is_real, device))
+            members_of_group = [chunks[index] for index in indices]
+            groups.append(_attention_group(members_of_group, query_rows, is_real, context_multiple, device))
 
         def tensor(array: npt.ArrayLike) -> Tensor:
             return torch.as_tensor(np.asarray(array, dtype=np.int64), device=device)
@@ -147,18 +148,20 @@ def _attention_group(
     chunks: Sequence[Chunk],
     query_rows: npt.NDArray[np.int64],  # [S, q_max]
     is_real_query: npt.NDArray[np.bool_],  # [S, q_max]
+    context_multiple: int,
     device: torch.device | str,
 ) -> AttentionGroup:
     q_max = query_rows.shape[1]
     lengths = np.array([len(chunk.context_slots) for chunk in chunks])
+    l_max = -(-int(lengths.max()) // context_multiple) * context_multiple
     queries = is_real_query.sum(axis=1)
-    context_slots = np.empty((len(chunks), lengths.max()), dtype=np.int64)
+    context_slots = np.empty((len(chunks), l_max), dtype=np.int64)
     for row, chunk in enumerate(chunks):
         context_slots[row, : lengths[row]] = chunk.context_slots
         context_slots[row, lengths[row] :] = chunk.context_slots[0]
 
     num_seen = (lengths - queries)[:, None] + np.arange(q_max) + 1  # [S, q_max]
-    mask = np.arange(lengths.max()) < num_seen[:, :, None]
+    mask = np.arange(l_max) < num_seen[:, :, None]
     for row, chunk in enumerate(chunks):
         if chunk.visible is not None:
             mask[row] = False
@@ -168,7 +171,7 @@ def _attention_group(
         query_rows=torch.as_tensor(query_rows, device=device),
         context_slots=torch.as_tensor(context_slots, device=device),
         mask=None if mask.all() else torch.as_tensor(mask, device=device)[:, None],
-        context_span=_span(chunks[0].context_slots) if len(chunks) == 1 else None,
+        context_span=_span(context_slots[0]) if len(chunks) == 1 else None,
     )
 
 

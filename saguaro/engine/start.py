@@ -9,8 +9,10 @@ from typing import Literal
 import torch
 
 from saguaro.config import ModelSettings
+from saguaro.config.services import Numerics
 from saguaro.emulation.profile import Role
 from saguaro.emulation.tokenizer import tokenizer_folder as emulated_tokenizer_folder
+from saguaro.engine import fixed_shape
 from saguaro.engine.emulated import EmulatedRunner, load_emulated
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.loading import load_model
@@ -33,7 +35,12 @@ class StartedModel:
 
 
 def start_model(
-    settings: ModelSettings, spec: str, role: Literal["target", "draft"], *, embeddings_from: str | None = None
+    settings: ModelSettings,
+    spec: str,
+    role: Literal["target", "draft"],
+    *,
+    embeddings_from: str | None = None,
+    numerics: Numerics = "fast",
 ) -> StartedModel:
     """Load the model that `spec` names, or the emulated one of the settings, and warm it up; reports progress.
 
@@ -59,9 +66,18 @@ def start_model(
         embeddings_from=embeddings_from,
         progress=lambda label, fraction: report_progress(settings.role, label, fraction),
     )
-    runner = ModelRunner(loaded.model, num_blocks=num_blocks, block_size=settings.block_size, device=settings.device)
+    runner = ModelRunner(
+        loaded.model,
+        num_blocks=num_blocks,
+        block_size=settings.block_size,
+        device=settings.device,
+        numerics=numerics,
+    )
     report_progress(settings.role, "warming up", None)
     runner.warm_up()
+    if numerics == "fixed-shape":
+        report_progress(settings.role, "proving fixed-shape numerics", None)
+        fixed_shape.prove(runner)
     return _started(runner, loaded.identity, loaded.eos_token_ids, loaded.tokenizer_folder)
 
 
