@@ -27,6 +27,7 @@ from saguaro.types import (
     TokenRun,
     VerificationOutcome,
 )
+from verifier_service.audit import Auditor
 from verifier_service.scheduler import Scheduler
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
@@ -51,6 +52,7 @@ class DecodeLoop:
         max_running: int,
         max_waiting: int,
         prefill_chunk_tokens: int,
+        auditor: Auditor | None = None,
         wake: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -66,6 +68,7 @@ class DecodeLoop:
         self._runner = runner
         self._deliver = deliver
         self._target_rows = TargetRows(runner.device)
+        self._auditor = auditor
         self._outbox: list[tuple[EventSink, GenerationEvent | Exception]] = []
         self._max_waiting = max_waiting
         self._wake = wake
@@ -113,11 +116,15 @@ class DecodeLoop:
         """One forward for all that are ready. Returns the seconds that nothing can be done (None: until woken)."""
         self._take_inbox()
         self._poll_waiting()
+        if self._auditor is not None and not self._is_idle:
+            self._auditor.give_way()
         rows = self.scheduler.next_batch()
         num_tokens = sum(len(row.chunk.token_ids) for row in rows)
         self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)), self._clock_ns())
         self._hand_out()  # late: whoever takes the events competes with us for the interpreter
         if not rows:
+            if self._auditor is not None and self._is_idle and self._auditor.step():
+                return 0
             return self._idle_seconds()
 
         started_ns = self._clock_ns()
@@ -210,6 +217,8 @@ class DecodeLoop:
         speculating, reason = self.speculations.state_of(sequence)
         self._remove(sequence)
         self._outbox.append((sequence.sink, sequence.finished(speculating=speculating, reason=reason)))
+        if self._auditor is not None:
+            self._auditor.offer(sequence)
 
     def _stop(self, sequence: Sequence) -> None:
         if sequence.finish_reason is None and sequence in (*self.scheduler.running, *self.scheduler.waiting):
@@ -226,6 +235,10 @@ class DecodeLoop:
         self.scheduler.remove(sequence)
         self.traffic.end(sequence.sequence_id)
 
+    @property
+    def _is_idle(self) -> bool:
+        return not self.scheduler.running and not self.scheduler.waiting
+
     def _idle_seconds(self) -> float | None:
         """Until the first wait for a speculation ends; None when only a message can bring work."""
         waits = [item.wait_until_ns for item in self.scheduler.running if item.wait_until_ns is not None]
@@ -237,6 +250,8 @@ class DecodeLoop:
         """A step met a fault of our own: the sequences that were in it end with an error, the others go on."""
         for sequence in list(self.scheduler.running):
             self._fail(sequence, SequenceFault(f"request {sequence.request.request_id} failed inside the verifier"))
+        if self._auditor is not None:
+            self._auditor.abandon()
         self._hand_out()
 
     def _fail(self, sequence: Sequence, fault: SequenceFault) -> None:

@@ -25,6 +25,7 @@ from saguaro.types import (
     SpeculatorInfo,
     VerifierInfo,
 )
+from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.policy import Policies, parse_policy
 from verifier_service.scaling import CachedScale
@@ -74,6 +75,9 @@ class VerifierWorker:
             scale=CachedScale(settings.cached_scale),
             on_stall=self._reset_link,
         )
+        self._auditor = (
+            Auditor(self._runner, self._replay_of, rate=settings.audit_rate) if settings.audit_rate else None
+        )
         self.loop = DecodeLoop(
             self._runner,
             self.speculations,
@@ -81,6 +85,7 @@ class VerifierWorker:
             max_running=settings.max_running,
             max_waiting=settings.max_waiting,
             prefill_chunk_tokens=settings.prefill_chunk_tokens,
+            auditor=self._auditor,
             wake=lambda: self._thread.wake(),
         )
         self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
@@ -160,7 +165,16 @@ class VerifierWorker:
         self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None = None
     ) -> GenerationHandle:
         """Start a generation, `constraint` its own; its events come to `sink` on the event loop."""
-        sequence = Sequence(
+        sequence = self._sequence(request, sink, constraint)
+        self.loop.submit(sequence)
+        return GenerationHandle(stop=lambda: self.loop.stop(sequence), abort=lambda: self.loop.abort(sequence))
+
+    def _replay_of(self, request: GenerationRequest) -> Sequence:
+        asked = request.sampling.constraint
+        return self._sequence(request, lambda event: None, None if asked is None else self._compiler.compile(asked))
+
+    def _sequence(self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None) -> Sequence:
+        return Sequence(
             next(self._sequence_ids),
             request,
             BlockTable(self._runner.block_manager),
@@ -169,8 +183,6 @@ class VerifierWorker:
             length_limit=self.identity.context_limit_tokens,
             constraint=constraint,
         )
-        self.loop.submit(sequence)
-        return GenerationHandle(stop=lambda: self.loop.stop(sequence), abort=lambda: self.loop.abort(sequence))
 
     async def set_policy(self, text: str) -> None:
         """Follow the policy from the next step on; returns when it is in force. Raises InvalidRequest."""
@@ -206,6 +218,8 @@ class VerifierWorker:
             cache_hit_rate=planner.hit_rate,
             predicted_rate=planner.plan.predicted_rate,
             predicted_plain_rate=planner.plan.plain_rate,
+            num_audited=self._auditor.num_audited if self._auditor else 0,
+            num_mismatched=self._auditor.num_mismatched if self._auditor else 0,
         )
 
 

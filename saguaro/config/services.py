@@ -174,6 +174,15 @@ class VerifierSettings(ModelSettings):
             description="longest wait for a speculation after a cache miss; 0 never waits; default: measured",
         ),
     ] = None
+    audit_rate: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="share of finished requests that are replayed without speculation in idle time and compared; "
+            "higher finds a fault sooner, for idle time and cached prefixes",
+        ),
+    ] = 0.0
     numerics: Annotated[
         Numerics,
         Field(

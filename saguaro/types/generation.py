@@ -164,3 +164,5 @@ class VerifierInfo:
     cache_hit_rate: float = 0.0
     predicted_rate: float = 0.0
     predicted_plain_rate: float = 0.0
+    num_audited: int = 0
+    num_mismatched: int = 0

@@ -98,7 +98,7 @@ class GetVerifierInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetVerifierInfoResponse(_message.Message):
-    __slots__ = ("protocol_version", "model", "eos_token_ids", "speculating", "not_speculating_reason", "speculator_address", "lookahead_tokens", "budget_outcomes", "break_even_batch", "cache_hit_rate", "predicted_tokens_per_second", "predicted_plain_tokens_per_second")
+    __slots__ = ("protocol_version", "model", "eos_token_ids", "speculating", "not_speculating_reason", "speculator_address", "lookahead_tokens", "budget_outcomes", "break_even_batch", "cache_hit_rate", "predicted_tokens_per_second", "predicted_plain_tokens_per_second", "num_audited", "num_mismatched")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,8 @@ class GetVerifierInfoResponse(_message.Message):
     CACHE_HIT_RATE_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     PREDICTED_PLAIN_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    NUM_AUDITED_FIELD_NUMBER: _ClassVar[int]
+    NUM_MISMATCHED_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     model: _common_pb2.ModelIdentity
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -123,7 +125,9 @@ class GetVerifierInfoResponse(_message.Message):
     cache_hit_rate: float
     predicted_tokens_per_second: float
     predicted_plain_tokens_per_second: float
-    def __init__(self, protocol_version: _Optional[int] = ..., model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ..., speculator_address: _Optional[str] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., break_even_batch: _Optional[float] = ..., cache_hit_rate: _Optional[float] = ..., predicted_tokens_per_second: _Optional[float] = ..., predicted_plain_tokens_per_second: _Optional[float] = ...) -> None: ...
+    num_audited: int
+    num_mismatched: int
+    def __init__(self, protocol_version: _Optional[int] = ..., model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ..., speculator_address: _Optional[str] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., break_even_batch: _Optional[float] = ..., cache_hit_rate: _Optional[float] = ..., predicted_tokens_per_second: _Optional[float] = ..., predicted_plain_tokens_per_second: _Optional[float] = ..., num_audited: _Optional[int] = ..., num_mismatched: _Optional[int] = ...) -> None: ...
 
 class GetLoadRequest(_message.Message):
     __slots__ = ()

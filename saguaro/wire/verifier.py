@@ -138,6 +138,8 @@ def verifier_info_to_proto(info: VerifierInfo) -> pb.GetVerifierInfoResponse:
         cache_hit_rate=info.cache_hit_rate,
         predicted_tokens_per_second=info.predicted_rate,
         predicted_plain_tokens_per_second=info.predicted_plain_rate,
+        num_audited=info.num_audited,
+        num_mismatched=info.num_mismatched,
     )
 
 
@@ -156,4 +158,6 @@ def verifier_info_from_proto(message: pb.GetVerifierInfoResponse) -> VerifierInf
         cache_hit_rate=message.cache_hit_rate,
         predicted_rate=message.predicted_tokens_per_second,
         predicted_plain_rate=message.predicted_plain_tokens_per_second,
+        num_audited=message.num_audited,
+        num_mismatched=message.num_mismatched,
     )

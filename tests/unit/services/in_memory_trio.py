@@ -32,9 +32,10 @@ from saguaro.types import (
 )
 from speculator_service.scheduler import DraftScheduler
 from speculator_service.stream import Limits
+from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.scaling import CachedScale
-from verifier_service.sequence import Sequence
+from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
 
 
@@ -105,6 +106,7 @@ class InMemoryTrio:
         scale: CachedScale | None = None,
         speculator_modes: tuple[AcceptanceMode, ...] = tuple(AcceptanceMode),
         compiler: ConstraintCompiler | None = None,
+        audit_rate: float = 0.0,
     ) -> None:
         self.pace = pace
         self.now_ns = 0
@@ -131,6 +133,7 @@ class InMemoryTrio:
             scale=scale,
             on_stall=self._on_stall,
         )
+        self.auditor = Auditor(self.target, self._replay_of, rate=audit_rate) if audit_rate else None
         self.loop = DecodeLoop(
             self.target,
             self.speculations,
@@ -138,6 +141,7 @@ class InMemoryTrio:
             max_running=max_running,
             max_waiting=max_waiting,
             prefill_chunk_tokens=prefill_chunk_tokens,
+            auditor=self.auditor,
             clock_ns=self._clock,
         )
         self.draft: Runner | None = None
@@ -190,20 +194,26 @@ class InMemoryTrio:
     def submit(self, request: GenerationRequest) -> tuple[Sequence, Answer]:
         """Queue a request; its events gather in the answer."""
         answer = Answer()
+        sequence = self._sequence(request, answer.events.append)
+        self.loop.submit(sequence)
+        return sequence, answer
+
+    def _replay_of(self, request: GenerationRequest) -> Sequence:
+        return self._sequence(request, lambda event: None)
+
+    def _sequence(self, request: GenerationRequest, sink: EventSink) -> Sequence:
         constraint = request.sampling.constraint
         assert constraint is None or self._compiler is not None
         self._next_id += 1
-        sequence = Sequence(
+        return Sequence(
             self._next_id,
             request,
             BlockTable(self.target.block_manager),
-            answer.events.append,
+            sink,
             eos_token_ids=self._eos_token_ids,
             length_limit=min(self.target.context_limit, self._num_slots),
             constraint=None if constraint is None or self._compiler is None else self._compiler.compile(constraint),
         )
-        self.loop.submit(sequence)
-        return sequence, answer
 
     def _forward(self, chunks: Iterable[Chunk]) -> Logits:
         """The target's forward, and what the pace allows the speculator meanwhile."""
