@@ -8,6 +8,7 @@ import typer
 
 from saguaro.cli import commands as _commands
 from saguaro.cli import roles as _roles
+from saguaro.cli import verify_exact_command as _verify_exact
 
 app = typer.Typer(
     name="saguaro",
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 _roles.add_to(app)
 _commands.add_to(app)
+_verify_exact.add_to(app)
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def up(
         raise typer.BadParameter(f'--ports is "{ports}"; it can be fixed or auto')
     options = TrioOptions(
         target=target,
-        draft=_draft(target, draft),
+        draft=draft_of(target, draft),
         emulate=emulate,
         threads=threads,
         lookahead=lookahead,
@@ -80,7 +80,7 @@ def demo(
 
     options = TrioOptions(
         target=target,
-        draft=_draft(target, draft),
+        draft=draft_of(target, draft),
         emulate=emulate,
         threads=threads,
         lookahead=lookahead,
@@ -91,7 +91,7 @@ def demo(
     raise typer.Exit(run_demo(options, prompt, {"max_tokens": max_tokens}))
 
 
-def _draft(target: str, draft: str | None) -> str | None:
+def draft_of(target: str, draft: str | None) -> str | None:
     """The demo draft fits the demo target alone."""
     if draft is None:
         return "demo-draft" if target == "demo-target" else None

@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TrioOptions:
-    """What `up` and `demo` let a user choose."""
+    """What the commands that start a trio let a user choose."""
 
     target: str = "demo-target"
     draft: str | None = "demo-draft"
@@ -32,6 +32,7 @@ class TrioOptions:
     threads: str = "auto"
     lookahead: int | None = None
     budget: int | None = None
+    policy: str | None = None
     config: Path | None = None
     ports: Ports | None = field(default_factory=Ports)
 
@@ -39,7 +40,7 @@ class TrioOptions:
         """A trio that is not started yet, shown by `display`."""
         shared = [] if self.config is None else ["--config", str(self.config)]
         verifier = list(shared)
-        for flag, value in (("--lookahead", self.lookahead), ("--budget", self.budget)):
+        for flag, value in (("--lookahead", self.lookahead), ("--budget", self.budget), ("--policy", self.policy)):
             if value is not None:
                 verifier += [flag, str(value)]
         return Trio(

@@ -1,0 +1,71 @@
+"""`saguaro verify-exact`: its flags, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads, draft_of
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("verify-exact")(verify_exact)
+
+
+def verify_exact(
+    prompts: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="One prompt a line. Default: eight built-in ones.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="host:port of a running gateway. Default: a trio of its own on free ports.")
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of every prompt.")] = 0,
+    n: Annotated[int, typer.Option("--n", min=1, help="Choices of each prompt.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
+    samples: Annotated[
+        int, typer.Option(min=50, help="Answers of each prompt, each way, where laws are compared (rejection mode).")
+    ] = 1000,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else, on stdout.")] = False,
+    target: Target = "demo-target",
+    draft: Draft = None,
+    emulate: Emulate = None,
+    threads: Threads = "auto",
+    lookahead: Lookahead = 4,
+    budget: Budget = 16,
+    config: Config = None,
+) -> None:
+    """Answer prompts with speculation and without, and compare them token for token.
+
+    Exit code: 0 equal, 1 different, 2 could not run. Answers in rejection mode must follow the same law instead; a
+    chi-square test over many seeds says whether they do.
+    """
+    from saguaro.cli.up import TrioOptions
+    from saguaro.cli.verify_exact import read_prompts, run_verify_exact
+    from saguaro.errors import InvalidRequest
+
+    trio = TrioOptions(
+        target=target,
+        draft=draft_of(target, draft),
+        emulate=emulate,
+        threads=threads,
+        # Always: a policy that found plain decoding faster here would leave nothing to verify.
+        policy=f"fixed:{lookahead},{budget},inf",
+        config=config,
+        ports=None,
+    )
+    try:
+        texts = read_prompts(prompts)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
+    code = run_verify_exact(
+        address or trio,
+        texts,
+        {"temperature": temperature, "seed": seed, "n": n, "max_tokens": max_tokens},
+        num_samples=samples,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
