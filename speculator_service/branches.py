@@ -141,11 +141,3 @@ class Branches:
             slots=scratch[np.arange(count) * self.tree.num_branches + branch],
             logits=torch.stack([rows[branch] for rows in self._logits]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One chunk of a session's next forward: a step of `branches`, or trunk where that is None."""
-
-    chunk: Chunk
-    branches: Branches | None
