@@ -244,7 +244,7 @@ class Speculations:
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
-            if not self._verify_drafted(sequence, opening, answer, wait.lookahead, TokenProvenance.LATE_DRAFT):
+            if not self._verify_drafted(sequence, opening, answer, self._max_lookahead, TokenProvenance.LATE_DRAFT):
                 sequence.wait_until_ns = None
                 return
             if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
