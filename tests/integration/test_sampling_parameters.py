@@ -74,3 +74,13 @@ def test_a_stop_string_ends_the_answer_and_the_verifier_s_work(trio: Trio) -> No
     with grpc.insecure_channel(trio.verifier_address) as channel:
         load = VerifierServiceStub(channel).GetLoad(verifier_pb2.GetLoadRequest(), timeout=20)
     assert load.num_running == 0
+
+
+def test_an_answer_in_rejection_mode_is_drafted_over_the_wire_and_says_so(trio: Trio) -> None:
+    options: dict[str, Any] = {"temperature": 0.8, "seed": 4, "max_tokens": 60, "ignore_eos": True}
+    (answer,) = ask(trio, **options, acceptance="rejection", cached_scale=0.5)
+    assert answer.acceptance_mode is AcceptanceMode.REJECTION
+    assert answer.speculation.speculating, answer.speculation.reason
+    assert answer.speculation.num_accepted_tokens > 0
+    assert answer.speculation.cache_hits > 0
+    assert len(answer.token_ids) == 60

@@ -9,7 +9,7 @@ import pytest
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.grammar import compiler as compiler_module
 from saguaro.errors import SequenceFault
-from saguaro.types import Constraint, ConstraintKind, FinishReason, GenerationRequest
+from saguaro.types import AcceptanceMode, Constraint, ConstraintKind, FinishReason, GenerationRequest
 from tests.tiny_models import EOS_ID
 from tests.unit.engine.json_schemas import SCHEMAS
 from tests.unit.engine.test_grammar_json import json_schema
@@ -38,6 +38,19 @@ def test_constrained_tokens_are_those_without_speculation_at_every_pace(
         assert answer.tokens == expected.tokens
         assert answer.finished.reason == expected.finished.reason
         trio.assert_all_blocks_free()
+
+
+@pytest.mark.parametrize("kind", CONSTRAINTS)
+def test_answers_in_rejection_mode_are_kept_and_drafted_within_the_grammar(house: House, kind: str) -> None:
+    constraint, trio, accepted = CONSTRAINTS[kind], house.trio(), 0
+    for seed in range(3):
+        request = house.request(constraint, temperature=0.8, seed=seed, acceptance=AcceptanceMode.REJECTION)
+        answer = trio.generate(request)
+        house.assert_kept(answer, constraint)
+        assert trio.speculations.num_malformed == 0
+        accepted += answer.finished.speculation.num_accepted_tokens
+    assert accepted > 0
+    trio.assert_all_blocks_free()
 
 
 def test_fifty_schemas_are_kept_under_speculation_and_the_cache_still_hits(house: House) -> None:
