@@ -26,7 +26,9 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
-    with Trio(target=str(tiny_target), draft=str(tiny_draft)) as running:
+    always = ["--policy", "fixed:4,16,inf", "--just-in-time-ms", "10000"]  # whatever else the machine does
+    flags = {"verifier_flags": always, "speculator_flags": ["--linear", "stock"]}
+    with Trio(target=str(tiny_target), draft=str(tiny_draft), **flags) as running:
         await_speculation(running)
         yield running
 
