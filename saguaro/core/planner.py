@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saguaro.core.acceptance_profile import AcceptanceProfile
 from saguaro.core.cost_model import fallback_batch_size, steady_hit_rate
@@ -19,6 +19,7 @@ from saguaro.core.forward_time import ForwardTime
 from saguaro.types import TokenProvenance
 
 _STEPS_A_PLAN = 8
+_START_BREAK_EVEN = 2.0  # until measured: alone a wait is rarely wrong, among others rarely right
 _LEAST_TOKENS = 1.2  # of a round with one draft token
 _HYSTERESIS = 1.02  # another plan must promise this much more than the one in force
 _PROBE_EVERY = 64  # steps of plain decoding between two looks at whether speculation pays by now
@@ -113,7 +114,7 @@ class Planner:
         self._just_in_time_ns = 0.0  # of one speculation, per token and the extend before it
         self._steps = 0
         start = min(start_lookahead, max_lookahead)
-        self._plan = Plan(start, waits_on_miss=True, break_even_batch=math.inf, just_in_time_lookahead=start)
+        self._plan = Plan(start, True, break_even_batch=_START_BREAK_EVEN, just_in_time_lookahead=start)
 
     # --- measurements -------------------------------------------------------------------------------------------------
 
@@ -150,6 +151,8 @@ class Planner:
             self._plan = Plan(lookahead, batch < threshold, threshold, lookahead)
             return self._plan
         self._steps += 1
+        if self._steps < _STEPS_A_PLAN:
+            self._plan = replace(self._plan, waits_on_miss=batch < self._plan.break_even_batch)
         if self._plan.lookahead == 0 and self._steps % _PROBE_EVERY < _PROBE_STEPS:
             return self._probe()
         if self._steps % _STEPS_A_PLAN == 0 and batch > 0:
