@@ -53,6 +53,7 @@ class Auditor:
         self._rate = rate
         self._random = random.Random(seed)
         self._pending: deque[Case] = deque()
+        self._case: Case | None = None  # in work
         self._replay: Sequence | None = None
 
     def offer(self, sequence: Sequence) -> None:
@@ -63,13 +64,13 @@ class Auditor:
 
     def step(self) -> bool:
         """One forward, if there is something to audit; returns whether there was."""
-        if not self._pending:
-            return False
-        case = self._pending[0]
-        if self._replay is None:
-            plain = replace(case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False)
+        if self._case is None or self._replay is None:
+            if not self._pending:
+                return False
+            self._case = self._pending.popleft()
+            plain = replace(self._case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False)
             self._replay = self._new_sequence(plain)
-        if not self._goes_on(case, self._replay):
+        if not self._goes_on(self._case, self._replay):
             self.num_audited += 1
             self.abandon()
         return True
@@ -83,8 +84,7 @@ class Auditor:
         """The case in work is over."""
         if self._replay is not None:
             self._replay.table.free()
-            self._replay = None
-            self._pending.popleft()
+        self._case = self._replay = None
 
     def _goes_on(self, case: Case, sequence: Sequence) -> bool:
         """One forward of the replay; False when every token was compared, or one differs."""

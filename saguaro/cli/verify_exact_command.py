@@ -23,6 +23,9 @@ def verify_exact(
         str | None, typer.Option(help="host:port of a running gateway. Default: a trio of its own on free ports.")
     ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    acceptance: Annotated[
+        str | None, typer.Option(help="Of draft tokens: coupled or rejection. Default: the service's.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every prompt.")] = 0,
     n: Annotated[int, typer.Option("--n", min=1, help="Choices of each prompt.")] = 1,
     max_tokens: Annotated[int, typer.Option(min=2, help="Most tokens of an answer.")] = 128,
@@ -64,7 +67,7 @@ def verify_exact(
     code = run_verify_exact(
         address or trio,
         texts,
-        {"temperature": temperature, "seed": seed, "n": n, "max_tokens": max_tokens},
+        {"temperature": temperature, "acceptance": acceptance, "seed": seed, "n": n, "max_tokens": max_tokens},
         num_samples=samples,
         as_json=as_json,
     )

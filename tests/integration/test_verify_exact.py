@@ -95,6 +95,16 @@ def test_a_run_in_which_nothing_was_speculated_proves_nothing(trio: Trio) -> Non
     assert report(verdict, as_json=False) == EXIT_COULD_NOT_RUN
 
 
+def test_rejection_mode_is_judged_by_its_law(trio: Trio) -> None:
+    # The seed is fixed; of others one in 1000 fails.
+    flags = ("--acceptance", "rejection", "--temperature", "0.9", "--max-tokens", "3", "--samples", "100", "--json")
+    ended = saguaro("--address", trio.gateway_address, *flags)
+    found = json.loads(ended.stdout)
+    assert (ended.returncode, found["acceptance"]) == (EXIT_EQUAL, "rejection"), found
+    assert len(found["law_tests"]) == 8 * 3
+    assert found["num_accepted_tokens"] > 0
+
+
 def test_nobody_at_the_address_is_exit_code_2() -> None:
     ended = saguaro("--address", "127.0.0.1:1")
     assert ended.returncode == EXIT_COULD_NOT_RUN
