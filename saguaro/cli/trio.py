@@ -203,6 +203,7 @@ class Trio:
                 raise ServiceDied(f"not serving after {self._start_seconds:g} s: {', '.join(waiting)}")
             if waiting:
                 time.sleep(_POLL_SECONDS)
+        self.check_alive()  # who died in the last look was not waited for
 
     def check_alive(self) -> None:
         """Raises ServiceDied where verifier or gateway have ended."""

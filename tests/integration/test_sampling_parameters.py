@@ -84,5 +84,4 @@ def test_an_answer_in_rejection_mode_is_drafted_over_the_wire_and_says_so(trio: 
     assert answer.acceptance_mode is AcceptanceMode.REJECTION
     assert answer.speculation.speculating, answer.speculation.reason
     assert answer.speculation.num_accepted_tokens > 0
-    assert answer.speculation.cache_hits > 0
     assert len(answer.token_ids) == 60
