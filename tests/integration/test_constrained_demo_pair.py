@@ -74,6 +74,7 @@ def check(pair: DemoPair, names: list[str]) -> None:
     assert hits > 0.3 * lookups > 0
 
 
+@pytest.mark.slow
 def test_answers_to_some_schemas_validate_and_are_those_without_speculation(pair: DemoPair) -> None:
     check(pair, list(SAMPLE))
     for name in SAMPLE[:2]:

@@ -87,6 +87,7 @@ def test_warm_speculated_tokens_are_the_plain_ones(trio: Trio) -> None:
     assert answer.speculation.num_accepted_tokens > 0
 
 
+@pytest.mark.slow
 def test_stalls_and_jitter_of_both_models_leave_the_tokens(tmp_path: Path, plain: Answer) -> None:
     faults = (
         "[faults.target]\njitter_sigma = 0.5\nstall_every = 20\nstall_ms = 60\n"

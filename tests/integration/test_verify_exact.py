@@ -70,6 +70,7 @@ def test_running_services_are_found_equal(trio: Trio) -> None:
     assert found["divergences"] == []
 
 
+@pytest.mark.slow
 def test_a_trio_of_its_own_is_found_equal(profile: Path, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("Only this one.\n\nAnd this.\n")

@@ -127,6 +127,7 @@ def test_the_joint_law_holds_over_n_grams_and_nothing(pair: KnownPair) -> None:
     assert_joint_law(answers, pair)
 
 
+@pytest.mark.slow
 def test_the_joint_law_holds_over_drafts_for_another_bonus_token(pair: KnownPair) -> None:
     trio = trio_of(pair, just_in_time_ms=0, budget=2, is_fixed=False, max_running=4)  # in small batches guesses pay
     answers = answers_of(trio, 0.5)
