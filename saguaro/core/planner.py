@@ -9,7 +9,6 @@ the wait where it waits.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -194,7 +193,7 @@ class Planner:
             key=lambda kind: kind.rate,
         )
         fast = self._kind(RoundKind.PLAIN, depth, 0, tokens, batch)
-        threshold = math.inf
+        threshold = _START_BREAK_EVEN
         if slow.wait_ns:
             threshold = fallback_batch_size(
                 slow.hit_rate, slow.tokens, fast.tokens, fast.tokens, slow.wait_ns / slow.verify_ns

@@ -61,11 +61,6 @@ class RankHistogram:
         ]
 
     @property
-    def miss_exponent(self) -> float:
-        """r that makes the ranks so far likeliest."""
-        return self._exponents[self._likeliest]
-
-    @property
     def _likeliest(self) -> int:
         return max(range(len(self._exponents)), key=self._log_likelihoods.__getitem__)
 

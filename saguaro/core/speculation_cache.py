@@ -130,11 +130,6 @@ class SpeculationCache:
                 return CacheAnswer(LookupResult.MISS, item.token_ids, distributions=item.distributions)
         return CacheAnswer(LookupResult.MISS)
 
-    def is_complete(self, sequence_id: int) -> bool:
-        """Whether the speculator said that no more will come for the expected round."""
-        expected = self._expected.get(sequence_id)
-        return expected is not None and expected.now.complete
-
     def close(self, sequence_id: int) -> None:
         """Forget the sequence. Unknown ones are fine."""
         self._expected.pop(sequence_id, None)

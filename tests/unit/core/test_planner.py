@@ -78,6 +78,15 @@ def test_plain_decoding_looks_again_whether_speculation_pays_by_now() -> None:
     assert planner.plan.lookahead > 2
 
 
+def test_a_wait_that_was_never_timed_is_not_asked_for_among_others() -> None:
+    for batch, waits in ((1, True), (8, False)):
+        planner = Planner(max_lookahead=6, start_lookahead=4)
+        planner.forward.observe(1, 20 * MS)
+        for _ in range(40):
+            planner.drafts.observe(4, 4)
+            assert planner.next_step(batch).waits_on_miss is waits
+
+
 def test_a_fixed_policy_is_obeyed() -> None:
     planner = Planner(max_lookahead=5, start_lookahead=4, fixed=FixedPolicy(5, 8, 3.0))
     assert planner.next_step(2).waits_on_miss

@@ -51,9 +51,7 @@ def test_an_outcome_finds_its_own_entry_and_nothing_else(cache: SpeculationCache
 
 def test_an_outcome_without_entry_is_late_until_the_round_is_complete_and_then_a_miss(cache: SpeculationCache) -> None:
     assert cache.lookup(5, GUESS).result is LookupResult.LATE
-    assert not cache.is_complete(5)
     cache.insert(entries(complete=True))
-    assert cache.is_complete(5)
     assert cache.lookup(5, GUESS).result is LookupResult.MISS
 
 
@@ -68,7 +66,6 @@ def test_an_entry_drafted_just_in_time_after_completion_is_found(cache: Speculat
     cache.insert(entries(complete=True))
     cache.insert(entries(piece(GUESS, 0, 4)))
     assert cache.lookup(5, GUESS).token_ids == (4,)
-    assert cache.is_complete(5)
 
 
 def test_pieces_in_order_extend_and_duplicates_change_nothing(cache: SpeculationCache) -> None:
@@ -107,7 +104,6 @@ def test_an_empty_piece_is_no_hit(cache: SpeculationCache) -> None:
 def test_entries_of_elsewhere_are_dropped_and_counted(cache: SpeculationCache, stale: SpeculationEntries) -> None:
     assert cache.insert(stale) == 1
     assert cache.num_stale == 1
-    assert not cache.is_complete(5)
     assert cache.lookup(5, GUESS).result is LookupResult.LATE
 
 
@@ -122,10 +118,8 @@ def test_the_next_round_drops_the_entries_of_the_last_and_expecting_again_keeps_
 def test_entries_of_the_round_after_are_kept_for_it_and_not_answered_before(cache: SpeculationCache) -> None:
     assert cache.insert(entries(piece(GUESS, 0, 1), round=4, complete=True)) == 0
     assert cache.lookup(5, GUESS).result is LookupResult.LATE
-    assert not cache.is_complete(5)
     cache.expect(5, epoch=1, round=4)
     assert cache.lookup(5, GUESS) == CacheAnswer(LookupResult.HIT, (1,))
-    assert cache.is_complete(5)
     cache.expect(5, epoch=1, round=6)
     assert cache.lookup(5, GUESS).result is LookupResult.LATE
 
@@ -135,7 +129,6 @@ def test_a_sequence_of_which_nothing_is_expected_is_not_speculated(cache: Specul
     cache.close(5)
     cache.close(6)
     assert [cache.lookup(i, GUESS) for i in (5, 6)] == [CacheAnswer(LookupResult.NOT_SPECULATED)] * 2
-    assert not cache.is_complete(5)
 
 
 def test_more_outcomes_or_tokens_than_allowed_are_refused_and_counted(cache: SpeculationCache) -> None:
