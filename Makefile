@@ -32,10 +32,12 @@ check: install  ## everything that must hold before a commit, tests apart
 	$(BIN)/python -m tests.proto_drift
 
 test: install  ## what CI runs: minutes on two cores
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses 2 tests/unit
+	$(BIN)/python -m pytest -m 'not slow and not gpu' tests/integration  # real processes, one trio at a time
 
 test-all: install  ## everything, also the long ones
-	$(BIN)/python -m pytest -m 'not gpu'
+	$(BIN)/python -m pytest -m 'not gpu' --numprocesses 2 tests/unit
+	$(BIN)/python -m pytest -m 'not gpu' tests/integration
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info
