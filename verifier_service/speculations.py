@@ -195,7 +195,8 @@ class Speculations:
         is_hit = answer.result is LookupResult.HIT
         waits = self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
         if self.lookahead > 0:
-            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids), after=kind)
+            is_late = answer.result is LookupResult.LATE
+            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids), after=kind, late=is_late)
         if is_hit and self.lookahead > 0:
             if not self._verify_drafted(sequence, opening, answer, self.lookahead, TokenProvenance.CACHED_DRAFT):
                 return LookupResult.NOT_SPECULATED

@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from saguaro.core.acceptance_profile import AcceptanceProfile
 from saguaro.core.cost_model import fallback_batch_size, steady_hit_rate
 from saguaro.core.forward_time import ForwardTime
+from saguaro.core.probe import Probe
 from saguaro.types import TokenProvenance
 
 _STEPS_A_PLAN = 8
 _START_BREAK_EVEN = 2.0  # until measured: alone a wait is rarely wrong, among others rarely right
 _LEAST_TOKENS = 1.2  # of a round with one draft token
 _HYSTERESIS = 1.02  # another plan must promise this much more than the one in force
-_PROBE_EVERY = 64  # steps of plain decoding between two looks at whether speculation pays by now
-_PROBE_STEPS = 3
 _PROBE_LOOKAHEAD = 2
 _GUESSES = (TokenProvenance.NGRAM_DRAFT, TokenProvenance.NEIGHBOUR_DRAFT)
 _DECAY = 0.05
@@ -112,13 +111,18 @@ class Planner:
         self._depths = [float(lookahead) for lookahead in range(max_lookahead + 1)]
         self._just_in_time_ns = 0.0  # of one speculation, per token and the extend before it
         self._steps = 0
+        self._probe = Probe()
         start = min(start_lookahead, max_lookahead)
         self._plan = Plan(start, True, break_even_batch=_START_BREAK_EVEN, just_in_time_lookahead=start)
 
     # --- measurements -------------------------------------------------------------------------------------------------
 
-    def observe_lookup(self, *, hit: bool, depth: int, after: RoundKind) -> None:
-        """A lookup after a round of that kind: whether it hit, and how long the speculation was."""
+    def observe_lookup(self, *, hit: bool, depth: int, after: RoundKind, late: bool = False) -> None:
+        """A lookup after a round of that kind: whether it hit, how long the speculation was; `late`: nothing had come."""
+        if not late:
+            self._probe.answers()
+        elif self._probe.is_warming:
+            return
         value = 1.0 if hit else 0.0
         self._hit_rate += (value - self._hit_rate) * _DECAY
         self._hits_after[after] += (value - self._hits_after[after]) * _DECAY
@@ -152,19 +156,26 @@ class Planner:
         self._steps += 1
         if self._steps < _STEPS_A_PLAN:
             self._plan = replace(self._plan, waits_on_miss=batch < self._plan.break_even_batch)
-        if self._plan.lookahead == 0 and self._steps % _PROBE_EVERY < _PROBE_STEPS:
-            return self._probe()
-        if self._steps % _STEPS_A_PLAN == 0 and batch > 0:
-            self._plan = self._best(batch)
-            self._depths = [  # what is not in force may have become possible, and is tried again in time
-                depth + (lookahead - depth) * (1 - _FORGET) if lookahead != self._plan.lookahead else depth
-                for lookahead, depth in enumerate(self._depths)
-            ]
-            if not self._plan.waits_on_miss:
-                self._just_in_time_ns *= _FORGET  # nothing measures it now; tried again when it looks cheap enough
+        was_looking = self._probe.is_on
+        if (was_looking or self._plan.lookahead == 0) and self._probe.next_step():
+            self._plan = self._look()
+        elif (was_looking or self._steps % _STEPS_A_PLAN == 0) and batch > 0:
+            self._plan_anew(batch)
         return self._plan
 
-    def _probe(self) -> Plan:
+    def _plan_anew(self, batch: int) -> None:
+        self._plan = self._best(batch)
+        self._depths = [  # what is not in force may have become possible, and is tried again in time
+            depth + (lookahead - depth) * (1 - _FORGET) if lookahead != self._plan.lookahead else depth
+            for lookahead, depth in enumerate(self._depths)
+        ]
+        if not self._plan.waits_on_miss:
+            self._just_in_time_ns *= _FORGET  # nothing measures it now; tried again when it looks cheap enough
+        if self._plan.lookahead > 0:
+            self._probe.look_soon()
+
+    def _look(self) -> Plan:
+        """A short lookahead that disturbs little, for what it teaches."""
         lookahead = min(_PROBE_LOOKAHEAD, self._max_lookahead)
         return Plan(lookahead, False, 0.0, 0, self._plan.predicted_rate, self._plan.plain_rate)
 

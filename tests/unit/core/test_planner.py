@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -66,16 +67,40 @@ def test_dear_rows_shorten_the_lookahead() -> None:
 
 
 def test_plain_decoding_looks_again_whether_speculation_pays_by_now() -> None:
-    planner = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0)
-    probes = [planner.next_step(1) for _ in range(200)]
-    assert 0 < sum(plan.lookahead > 0 for plan in probes) < 20
+    planner = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0, steps=100)
+    probes = []
+    for _ in range(2000):
+        planner.next_step(1)
+        probes.append(planner.plan)  # the one in force, by which the next round is speculated
+        if planner.plan.lookahead:
+            planner.drafts.observe(0, planner.plan.lookahead)
+            planner.observe_lookup(hit=False, depth=0, after=RoundKind.PLAIN)
+    assert 8 <= sum(plan.lookahead > 0 for plan in probes) < 60
     assert not any(plan.waits_on_miss for plan in probes if plan.lookahead)
-    for _ in range(400):  # the draft has become good
-        plan = planner.next_step(1)
-        if plan.lookahead:
-            planner.drafts.observe(plan.lookahead, plan.lookahead)
-            planner.observe_lookup(hit=True, depth=plan.lookahead, after=RoundKind.HIT)
+    looks = [step for step in range(1, 2000) if probes[step].lookahead and not probes[step - 1].lookahead]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(looks)]
+    assert gaps == sorted(gaps) and gaps[-1] > 1.8 * gaps[0]  # ever more rarely
+    for _ in range(2000):  # the draft has become good
+        planner.next_step(1)
+        if planner.plan.lookahead:
+            planner.drafts.observe(planner.plan.lookahead, planner.plan.lookahead)
+            planner.observe_lookup(hit=True, depth=planner.plan.lookahead, after=RoundKind.HIT)
     assert planner.plan.lookahead > 2
+
+
+def test_a_look_waits_until_the_speculator_has_computed_the_prompts_and_does_not_hold_it_against_it() -> None:
+    planner = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0, batch=4)
+    while not planner.plan.lookahead:
+        planner.next_step(4)
+    hit_rate = planner.hit_rate
+    for _ in range(20):
+        assert planner.next_step(4).lookahead
+        planner.observe_lookup(hit=False, depth=0, after=RoundKind.PLAIN, late=True)
+    assert planner.hit_rate == hit_rate
+    planner.observe_lookup(hit=True, depth=2, after=RoundKind.PLAIN)
+    assert planner.hit_rate > hit_rate
+    assert all(planner.next_step(4).lookahead for _ in range(7))
+    assert not planner.next_step(4).lookahead
 
 
 def test_a_wait_that_was_never_timed_is_not_asked_for_among_others() -> None:
