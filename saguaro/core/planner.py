@@ -118,7 +118,10 @@ class Planner:
     # --- measurements -------------------------------------------------------------------------------------------------
 
     def observe_lookup(self, *, hit: bool, depth: int, after: RoundKind, late: bool = False) -> None:
-        """A lookup after a round of that kind: whether it hit, how long the speculation was; `late`: nothing had come."""
+        """A lookup after a round of that kind: whether it hit, and how long the speculation was.
+
+        `late`: nothing of the round's entries had come.
+        """
         if not late:
             self._probe.answers()
         elif self._probe.is_warming:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-_FIRST_INTERVAL = 64  # steps of plain decoding before the first look
-_LONGEST_INTERVAL = 1024
+_FIRST_INTERVAL = 256  # steps of plain decoding before the first look
+_LONGEST_INTERVAL = 4096
 _STEPS = 8  # of a look, once the speculator answers
 _MOST_STEPS = 32  # of a look: until then it has computed the prompts, or is too slow anyway
 
