@@ -13,7 +13,6 @@ from saguaro.config.services import Linear
 from saguaro.engine.fusion import fuse
 from saguaro.engine.int8_linear import Int8Linear
 from saguaro.engine.packed_linear import HalfLinear, PackedLinear, pack
-from saguaro.engine.split_linear import SplitLinear
 from saguaro.errors import ConfigurationError
 
 Role = Literal["target", "draft"]
@@ -43,8 +42,7 @@ def make_fast(model: PreTrainedModel, linear: Linear, role: Role) -> None:
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of all weights, packed ones included, each counted once."""
     tensors = {tensor.data_ptr(): tensor.nbytes for tensor in model.parameters()}
-    kinds = PackedLinear | HalfLinear | SplitLinear | Int8Linear
-    packed = [module.num_weight_bytes for module in model.modules() if isinstance(module, kinds)]
+    packed = [m.num_weight_bytes for m in model.modules() if isinstance(m, PackedLinear | HalfLinear | Int8Linear)]
     return sum(tensors.values()) + sum(packed)
 
 

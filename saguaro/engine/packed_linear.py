@@ -11,9 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from saguaro.engine.onednn import has_matrix_unit
-from saguaro.engine.split_linear import SplitLinear, fits
-
 # The rows that oneDNN is told to expect; layouts differ little, and this one was best over 2..24 rows.
 _EXPECTED_ROWS = 8
 # What 16 bits may lose, relative to a layer's largest weight: a 64th of what float32 itself rounds away there.
@@ -72,10 +69,8 @@ class HalfLinear(nn.Module):
         return output if self._bias is None else output.add_(self._bias)
 
 
-def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear | HalfLinear | SplitLinear:
+def pack(weight: Tensor, bias: Tensor | None) -> PackedLinear | HalfLinear:
     """The fastest layer with these very weights, `weight` [out, in] and `bias` [out], both float32 on the CPU."""
-    if has_matrix_unit() and fits(weight):
-        return SplitLinear(weight, bias)
     exponent = half_exponent(weight) if _has_fbgemm() else None
     return PackedLinear(weight, bias) if exponent is None else HalfLinear(weight, bias, exponent)
 
