@@ -14,10 +14,10 @@ from saguaro.engine.calibration import calibrate
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
+from saguaro.errors import InvalidRequest, SequenceFault
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
-    Constraint,
     GenerationEvent,
     GenerationRequest,
     ModelIdentity,
@@ -157,9 +157,22 @@ class VerifierWorker:
         """The mode of requests that name none."""
         return AcceptanceMode[self._settings.acceptance.upper()]
 
-    async def compile(self, constraint: Constraint) -> ConstraintState:
-        """What `submit` needs of a request with a constraint. Raises InvalidRequest where it cannot be served."""
-        return await asyncio.wrap_future(self._compiler.begin(constraint))
+    async def compile(self, request: GenerationRequest) -> ConstraintState | None:
+        """What `submit` needs of a request: its constraint, where the output begins, or goes on if it was resumed.
+
+        Raises InvalidRequest where it cannot be served.
+        """
+        if request.sampling.constraint is None:
+            return None
+        state = await asyncio.wrap_future(self._compiler.begin(request.sampling.constraint))
+        if request.resumption is not None:
+            try:
+                await asyncio.to_thread(state.advance, request.resumption.token_ids)
+            except SequenceFault as fault:
+                raise InvalidRequest(
+                    "emitted_token_ids", f"emitted_token_ids do not fit the constraint: {fault}"
+                ) from None
+        return state
 
     def submit(
         self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None = None
