@@ -24,7 +24,7 @@ from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 async def main(settings: GatewaySettings) -> None:
     """Bind, wait for a verifier and the tokenizer, serve until a signal."""
     verifiers = VerifierPool(
-        settings.verifier.split(","),
+        settings.verifier,
         max_message_bytes=settings.max_message_bytes,
         keepalive_seconds=settings.keepalive_seconds,
     )
@@ -51,7 +51,15 @@ async def main(settings: GatewaySettings) -> None:
         await http.stop()
         await verifiers.close()
 
-    await serve(settings, register, role=settings.role, ready=ready, on_drain=drain, on_stop=stop)
+    await serve(
+        settings,
+        register,
+        role=settings.role,
+        ready=ready,
+        keep_ready=verifiers.keep_ready,
+        on_drain=drain,
+        on_stop=stop,
+    )
 
 
 async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
@@ -118,12 +118,10 @@ class VerifierWorker:
 
     def _identity_of(self, identity: ModelIdentity) -> ModelIdentity:
         """The model as it is served: its context is no longer than what the KV pool holds."""
-        return ModelIdentity(
+        return replace(
+            identity,
             name=self._settings.model_name or identity.name,
-            tokenizer_fingerprint=identity.tokenizer_fingerprint,
-            usable_vocabulary_tokens=identity.usable_vocabulary_tokens,
             context_limit_tokens=min(self._runner.context_limit, self._settings.kv_tokens),
-            dtype=identity.dtype,
         )
 
     # --- the link, from the event loop to the engine thread -----------------------------------------------------------

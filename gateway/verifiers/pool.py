@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import fields
 
 from gateway.verifier_client import VerifierClient
+from gateway.verifiers.addresses import are_fixed, parse_addresses, resolve
 from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
@@ -16,6 +17,7 @@ from saguaro.types import ModelIdentity, VerifierInfo
 # A verifier that has a prompt's beginning gets the prompt, unless it has that many sequences more than the least loaded
 # one and half as many again: then a prefill elsewhere costs less than the company here.
 _AFFINITY_SEQUENCES = 4
+_LOOKUP_SECONDS = 5.0
 
 
 class VerifierPool:
@@ -25,20 +27,26 @@ class VerifierPool:
     the others are gone for good or serve what it serves: a verifier is judged by what the others served last.
     """
 
-    def __init__(self, addresses: Sequence[str], *, max_message_bytes: int, keepalive_seconds: float) -> None:
+    def __init__(self, addresses: str, *, max_message_bytes: int, keepalive_seconds: float) -> None:
+        """`addresses`: see `parse_addresses`. Names are looked up again and again, as verifiers come and go."""
+        self._parts = parse_addresses(addresses)
         self._max_message_bytes = max_message_bytes
         self._keepalive_seconds = keepalive_seconds
         self._changed = asyncio.Event()
         self._prefixes: PrefixMap[Member] = PrefixMap()
-        self.members = [self._member(address) for address in addresses]
+        self.members: list[Member] = []
+        self._lookup: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to look after the members; none need be usable yet."""
-        for member in self.members:
-            member.start()
+        await self._look_up()
+        if not are_fixed(self._parts):
+            self._lookup = asyncio.create_task(self._keep_looking_up())
 
     async def close(self) -> None:
         """End every connection, running generations included."""
+        if self._lookup is not None:
+            self._lookup.cancel()
         await asyncio.gather(*(member.close() for member in self.members))
 
     # --- who is there -------------------------------------------------------------------------------------------------
@@ -51,6 +59,8 @@ class VerifierPool:
     @property
     def complaints(self) -> str:
         """Why members are not usable, one after the other; empty while all are."""
+        if not self.members:
+            return f"no verifier has the address {', '.join(self._parts)}"
         return "; ".join(member.reason for member in self.members if not member.is_usable)
 
     def info(self) -> VerifierInfo:
@@ -73,7 +83,7 @@ class VerifierPool:
         """Wait for the first. Raises Unavailable after the timeout; at once Incompatible if all are unfit."""
         deadline = time.monotonic() + timeout_seconds
         while not self.usable:
-            if all(member.is_unfit for member in self.members):
+            if self.members and all(member.is_unfit for member in self.members):
                 raise Incompatible(self.complaints)
             if not await self.wait_for_change(deadline - time.monotonic()):
                 raise Unavailable(self.complaints)
@@ -86,6 +96,13 @@ class VerifierPool:
         except TimeoutError:
             return False
         return True
+
+    async def keep_ready(self, say_ready: Callable[[bool], Awaitable[None]]) -> None:
+        """Until cancelled: say whether any verifier can be used, now and at every change."""
+        while True:
+            changed = self._changed  # of now: one that comes while we speak counts, too
+            await say_ready(bool(self.usable))
+            await changed.wait()
 
     # --- who takes the next -------------------------------------------------------------------------------------------
 
@@ -103,6 +120,22 @@ class VerifierPool:
         self._prefixes.remember(tokens, member)
 
     # --- who may be one of them ---------------------------------------------------------------------------------------
+
+    async def _keep_looking_up(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOKUP_SECONDS)
+            await self._look_up()
+
+    async def _look_up(self) -> None:
+        """Members are the addresses of now, and those that still serve: a drain begins by leaving the name."""
+        wanted = await resolve(self._parts)
+        for address in sorted(wanted.difference(member.address for member in self.members)):
+            self.members.append(self._member(address))
+            self.members[-1].start()
+        gone = [item for item in self.members if item.address not in wanted and not item.is_usable and item.is_idle]
+        for member in gone:
+            self.members.remove(member)
+            await member.close()
 
     def _member(self, address: str) -> Member:
         client = VerifierClient(

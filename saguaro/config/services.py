@@ -241,7 +241,12 @@ class GatewaySettings(ServiceSettings):
         Field(ge=0, le=65535, description="port of OpenAI's API over HTTP; 0 takes a free one, none serves gRPC alone"),
     ] = 8000
     verifier: Annotated[
-        str, Field(min_length=1, description="addresses of the verifiers, all of one model, separated by commas")
+        str,
+        Field(
+            min_length=1,
+            description="addresses of the verifiers, all of one model, with commas between; dns:///name:port is every "
+            "address of the name",
+        ),
     ] = "127.0.0.1:50061"
     failover_seconds: Annotated[
         float,

@@ -56,6 +56,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     vocabulary_size: int = 0
     name: str = "fake"
     hang_after_runs: int | None = None
+    refusal: Exception | None = None  # before anything is admitted
     error: Exception | None = None
     error_after_runs: int = 0
     finishes: bool = True
@@ -63,6 +64,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     metadata: dict[str, str] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    hangs: asyncio.Event = field(default_factory=asyncio.Event)
     aborted_ids: list[str] = field(default_factory=list)
     num_running: int = 0  # as it reports
     num_runs: int = 0
@@ -99,6 +101,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             self.ended.set()
 
     async def _events(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
+        if self.refusal is not None:
+            raise self.refusal
         yield GenerationStarted(request.sampling.seed, request.sampling.acceptance or AcceptanceMode.COUPLED)
         if request.prompt_logprobs:
             yield PromptLogprobs(tuple(TokenLogprobs(-float(token)) for token in request.prompt[1:]))
@@ -109,8 +113,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             if self.error is not None and index == self.error_after_runs:
                 raise self.error
             if index == self.hang_after_runs:
-                await self.aborted.wait()
-                yield GenerationFinished(FinishReason.ABORTED, len(request.prompt), start, 0, SpeculationReport(True))
+                yield await self._aborted(request, start)
                 return
             run = tokens[start : start + RUN_LENGTH]
             self.num_runs += 1
@@ -118,11 +121,18 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             provenance = (TokenProvenance.CACHED_DRAFT,) * (len(run) - 1) + (TokenProvenance.BONUS,)
             report = RoundReport(index, RUN_LENGTH, len(run) - 1, LookupResult.HIT, 10, 20, 30, 40)
             yield TokenRun(run, provenance, logprobs, report)
-        if self.finishes:
+        if self.hang_after_runs == -(-len(tokens) // RUN_LENGTH):
+            yield await self._aborted(request, len(tokens))
+        elif self.finishes:
             reason = FinishReason.STOP if len(tokens) == len(self.answer) else FinishReason.LENGTH
             rounds = ROUNDS if request.include_rounds else ()
             report = SpeculationReport(not request.disable_speculation, "", 2, 4, 4, 2, 0, 0, rounds)
             yield GenerationFinished(reason, len(request.prompt), len(tokens), 0, report)
+
+    async def _aborted(self, request: GenerationRequest, num_tokens: int) -> GenerationFinished:
+        self.hangs.set()
+        await self.aborted.wait()
+        return GenerationFinished(FinishReason.ABORTED, len(request.prompt), num_tokens, 0, SpeculationReport(True))
 
 
 @dataclass(frozen=True)
@@ -163,7 +173,7 @@ async def running_house(
         serving(verifier_on(0, verifier)) as verifier_server,
         serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
     ):
-        verifiers = VerifierPool([verifier_server.address], max_message_bytes=1 << 20, keepalive_seconds=20)
+        verifiers = VerifierPool(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
         await verifiers.start()
         await verifiers.wait_until_usable(10)
         answers = Answers(text, verifiers, max_concurrent=max_concurrent, patience_seconds=0.5)

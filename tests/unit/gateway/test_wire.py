@@ -48,7 +48,7 @@ from saguaro.wire import common, gateway, speculator, verifier
 
 ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
-IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
+IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32", "cd" * 32)
 SAMPLING = SamplingParams(
     0.5,
     0.25,
