@@ -69,7 +69,7 @@ class Generation:
         """
         deadline = time.monotonic() + timeout_seconds
         nobody = Unavailable(self._pool.complaints or f"no verifier serves {self._model.name} any more")
-        member = await self._find(nobody, deadline)
+        member = await self._find(nobody, time.monotonic(), deadline)
         while True:
             try:
                 async with contextlib.aclosing(self._events_of(member, deadline - time.monotonic())) as events:
@@ -83,7 +83,8 @@ class Generation:
                 self._refused_by.add(member)
                 if not away.is_refusal:
                     member.eject(str(away))
-                member = await self._find(away, deadline)
+                self._lost_at = self._lost_at or time.monotonic()
+                member = await self._find(away, self._lost_at, deadline)
                 self._asked = self._progress.resume()
                 logger.warning(
                     "request %s: %s; it goes on at %s after %d tokens",
@@ -94,7 +95,7 @@ class Generation:
         """Tell the verifier that its caller has all it wants: Finished comes next, from there or from here."""
         self._is_stopped = True
         if self._member is not None:
-            with contextlib.suppress(VerifierAway):  # then its stream breaks, too, and ends here
+            with contextlib.suppress(Unavailable):  # its stream breaks, too, sooner or later, and that is handled
                 await self._member.client.abort(self._asked.request_id)
 
     async def _events_of(self, member: Member, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
@@ -120,10 +121,9 @@ class Generation:
                     yield event
         raise SequenceFault(f"the verifier ended request {self._asked.request_id} without saying why")
 
-    async def _find(self, why: Unavailable, deadline: float) -> Member:
+    async def _find(self, why: Unavailable, since: float, deadline: float) -> Member:
         """The verifier to begin or go on at. Raises Unavailable, `why` in its words, where none comes in time."""
-        self._lost_at = self._lost_at or time.monotonic()
-        give_up_at = min(self._lost_at + self._patience_seconds, deadline)
+        give_up_at = min(since + self._patience_seconds, deadline)
         while (member := self._pool.choose(self._tokens, self._model, without=self._refused_by)) is None:
             if not (self._is_started or self._must_start):
                 raise why

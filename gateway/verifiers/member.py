@@ -53,7 +53,7 @@ class Member:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._turn(f"{self.client.peer} is not used any more")
+        self.reason = f"{self.client.peer} is not used any more"
         await self.client.close()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from collections.abc import Iterator
@@ -95,6 +96,27 @@ def test_two_verifiers_are_killed_and_eight_streams_go_on(trio: Trio) -> None:
             assert_same(await running, undisturbed)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_verifier_that_stands_still_is_left_when_keepalive_notices(tiny_target: Path) -> None:
+    async def scenario(trio: Trio) -> None:
+        async with AsyncClient(trio.gateway_address) as client:
+            undisturbed = await Streams(client).run()
+            streams = Streams(client)
+            running = asyncio.create_task(streams.run())
+            await streams.until(800)
+            os.kill(trio.processes["verifier"].pid, signal.SIGSTOP)
+            try:
+                # Silence of a second is probed, ten seconds later the connection is given up.
+                assert_same(await asyncio.wait_for(running, 60), undisturbed)
+            finally:
+                os.kill(trio.processes["verifier"].pid, signal.SIGCONT)
+
+    often = ["--keepalive-seconds", "1"]
+    flags = {"verifier_flags": often, "gateway_flags": often}
+    with Trio(target=str(tiny_target), draft=None, num_verifiers=2, **flags) as trio:
+        asyncio.run(scenario(trio))
 
 
 @pytest.mark.slow
