@@ -12,7 +12,7 @@ from gateway.http.app import HttpDoor
 from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
-from gateway.verifier_client import VerifierClient
+from gateway.verifiers import VerifierPool
 from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
@@ -22,8 +22,8 @@ from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 
 
 async def main(settings: GatewaySettings) -> None:
-    """Bind, wait for the tokenizer and the verifier, serve until a signal."""
-    verifier = VerifierClient(
+    """Bind, wait for a verifier and the tokenizer, serve until a signal."""
+    verifiers = VerifierPool(
         settings.verifier,
         max_message_bytes=settings.max_message_bytes,
         keepalive_seconds=settings.keepalive_seconds,
@@ -38,7 +38,8 @@ async def main(settings: GatewaySettings) -> None:
 
     async def ready() -> None:
         await http.start()
-        answers = await _open(settings, verifier)
+        await verifiers.start()
+        answers = await _open(settings, verifiers)
         servicer.open(answers)
         door.open(answers)
 
@@ -48,29 +49,42 @@ async def main(settings: GatewaySettings) -> None:
 
     async def stop() -> None:
         await http.stop()
-        await verifier.close()
+        await verifiers.close()
 
-    await serve(settings, register, role=settings.role, ready=ready, on_drain=drain, on_stop=stop)
+    await serve(
+        settings,
+        register,
+        role=settings.role,
+        ready=ready,
+        keep_ready=verifiers.keep_ready,
+        on_drain=drain,
+        on_stop=stop,
+    )
 
 
-async def _open(settings: GatewaySettings, verifier: VerifierClient) -> Answers:
+async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:
     """What the gateway answers with.
 
-    The verifier comes first: started at the same time, it may still convert or download the model, and once it
+    The verifiers come first: started at the same time, they may still convert or download the model, and once one
     serves, the folder is whole.
     """
     if is_path(settings.tokenizer):
         _tokenizer_folder(settings.tokenizer)
-    report_progress(settings.role, "waiting for the verifier")
+    report_progress(settings.role, "waiting for a verifier")
     try:
-        info = await verifier.wait_until_up(settings.startup_seconds)
+        info = await verifiers.wait_until_usable(settings.startup_seconds)
     except (Unavailable, Incompatible) as error:
         raise ConfigurationError(str(error)) from None
     report_progress(settings.role, "reading the tokenizer")
     text = await asyncio.to_thread(TextModel.from_folder, _tokenizer_folder(settings.tokenizer))
     check_tokenizer(text, info)
     report_progress(settings.role, "serving", 1.0)
-    return Answers(text, verifier, max_concurrent=settings.max_concurrent_requests)
+    return Answers(
+        text,
+        verifiers,
+        max_concurrent=settings.max_concurrent_requests,
+        patience_seconds=settings.failover_seconds,
+    )
 
 
 def _tokenizer_folder(spec: str) -> Path:

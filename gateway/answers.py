@@ -12,13 +12,14 @@ from gateway.choice import Choice
 from gateway.interleave import interleaved
 from gateway.requests import generation_requests, resolve_sampling
 from gateway.text import TextModel
-from gateway.verifier_client import VerifierClient
+from gateway.verifiers import Generation, VerifierPool
 from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
-from saguaro.errors import ConfigurationError, InvalidRequest, SequenceFault, Unavailable
+from saguaro.errors import ConfigurationError, InvalidRequest, Unavailable
 from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    ModelIdentity,
     PromptLogprobs,
     TokenIds,
     TokenRun,
@@ -36,11 +37,17 @@ logger = logging.getLogger(__name__)
 
 
 class Answers:
-    """Answers with one model's text side and one verifier."""
+    """Answers with one model's text side and its verifiers.
 
-    def __init__(self, text: TextModel, verifier: VerifierClient, *, max_concurrent: int) -> None:
+    An answer whose verifier is lost waits for up to `patience_seconds` for one that goes on with it.
+    """
+
+    def __init__(
+        self, text: TextModel, verifiers: VerifierPool, *, max_concurrent: int, patience_seconds: float
+    ) -> None:
         self._text = text
-        self._verifier = verifier
+        self._verifiers = verifiers
+        self._patience_seconds = patience_seconds
         self._max_concurrent = max_concurrent
         self._num_running = 0
 
@@ -51,7 +58,7 @@ class Answers:
         validate_answer_request(request)
         with self._admitted(request.n):
             deadline = time.monotonic() + timeout_seconds
-            info = await self._known(request.model)
+            info = self._known(request.model)
             sampling = resolve_sampling(request)
             validate_sampled_tokens(sampling, info.model)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
@@ -60,7 +67,7 @@ class Answers:
             generations = generation_requests(request, request_id, prompt, sampling)
             is_prefilled = asyncio.Event()
             choices = [
-                self._choice(generation, Choice(self._text, request, index), index, is_prefilled, deadline)
+                self._choice(generation, info.model, Choice(self._text, request, index), index, is_prefilled, deadline)
                 for index, generation in enumerate(generations)
             ]
             events = choices[0] if len(choices) == 1 else interleaved(choices)
@@ -72,15 +79,23 @@ class Answers:
                         yield event
 
     async def _choice(
-        self, request: GenerationRequest, choice: Choice, index: int, is_prefilled: asyncio.Event, deadline: float
+        self,
+        request: GenerationRequest,
+        model: ModelIdentity,
+        choice: Choice,
+        index: int,
+        is_prefilled: asyncio.Event,
+        deadline: float,
     ) -> AsyncGenerator[GenerationStarted | AnswerEvent]:
         """One generation's events. Later choices begin when the first has its first token: then the verifier has the
         prompt's blocks, and they share them.
         """
         if index > 0:
             await is_prefilled.wait()
-        timeout_seconds = max(deadline - time.monotonic(), 0.0)
-        async with contextlib.aclosing(self._verifier.generate(request, timeout_seconds)) as events:
+        generation = Generation(
+            self._verifiers, request, model, patience_seconds=self._patience_seconds, must_start=index > 0
+        )
+        async with contextlib.aclosing(generation.events(max(deadline - time.monotonic(), 0.0))) as events:
             async for event in events:
                 match event:
                     case GenerationStarted() if index == 0:
@@ -91,20 +106,18 @@ class Answers:
                         is_prefilled.set()
                         yield choice.take(event)
                         if choice.is_stopped:
-                            await self._verifier.abort(request.request_id)
+                            await generation.stop()
                     case GenerationFinished():
                         yield choice.finish(event)
-                        return
-        raise SequenceFault(f"the verifier ended request {request.request_id} without saying why")
 
     async def tokenize(self, model: str, text: str) -> TokenIds:
         """Text as it stands, to ids."""
-        await self._known(model)
+        self._known(model)
         return await asyncio.to_thread(self._text.encode, text)
 
     async def detokenize(self, model: str, token_ids: TokenIds) -> str:
         """Ids to text, special tokens left out. Raises InvalidRequest for ids outside of the vocabulary."""
-        info = await self._known(model)
+        info = self._known(model)
         validate_vocabulary("token_ids", token_ids, info.model)
         return await asyncio.to_thread(self._text.decode, list(token_ids))
 
@@ -122,13 +135,19 @@ class Answers:
         """Whether the next request would be refused for want of room."""
         return self._num_running >= self._max_concurrent
 
-    async def served_model(self) -> ServedModel:
-        """The verifier's model and whether it is speculated, asked anew."""
-        info = await self._verifier.refresh_info()
-        return ServedModel(info.model, info.speculating, info.not_speculating_reason)
+    @property
+    def verifiers(self) -> VerifierPool:
+        """Who generates."""
+        return self._verifiers
 
-    async def _known(self, model: str) -> VerifierInfo:
-        info = await self._verifier.info()
+    async def served_model(self) -> ServedModel:
+        """The verifiers' model and whether it is speculated by all of them, asked anew."""
+        infos = await self._verifiers.ask_all()
+        reasons = dict.fromkeys(info.not_speculating_reason for info in infos if not info.speculating)
+        return ServedModel(infos[0].model, not reasons, "; ".join(reasons))
+
+    def _known(self, model: str) -> VerifierInfo:
+        info = self._verifiers.info()
         validate_model(model, info.model)
         check_tokenizer(self._text, info)
         return info

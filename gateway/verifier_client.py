@@ -1,87 +1,95 @@
-"""The gateway's line to its verifier: who it is, and generations by token ids."""
+"""The gateway's line to one verifier: who it is, whether it serves, how busy it is, and generations by token ids."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from saguaro.channel import channel_options
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.status import error_of
-from saguaro.wire.verifier import event_from_proto, generation_request_to_proto, verifier_info_from_proto
+from saguaro.wire.verifier import (
+    event_from_proto,
+    generation_request_to_proto,
+    resume_request_to_proto,
+    verifier_info_from_proto,
+)
 
-logger = logging.getLogger(__name__)
+_ANSWER_SECONDS = 5.0  # for what a verifier answers at once
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_OWN_WORDS = "grpc-status-details-bin"  # where our services put theirs; gRPC itself puts nothing there
 
-_INFO_TIMEOUT_SECONDS = 5.0
-_ABORT_TIMEOUT_SECONDS = 5.0
-_RETRY_SECONDS = 0.2
+
+class VerifierAway(Unavailable):
+    """This verifier does not begin, or go on with, what was asked of it; another one may."""
+
+    def __init__(self, error: Unavailable, *, is_refusal: bool) -> None:
+        """`is_refusal`: the verifier said so itself, so it lives; otherwise the connection is gone."""
+        super().__init__(str(error), error.retry_after_seconds)
+        self.is_refusal = is_refusal
 
 
 class VerifierClient:
     """One channel to one verifier. `close` ends it and every generation on it."""
 
     def __init__(self, address: str, *, max_message_bytes: int, keepalive_seconds: float) -> None:
-        self._peer = f"the verifier at {address}"
+        self.peer = f"the verifier at {address}"
         options = channel_options(max_message_bytes=max_message_bytes, keepalive_seconds=keepalive_seconds)
         self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
-        self._info: VerifierInfo | None = None
+        self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
     async def close(self) -> None:
         """Ends running generations too."""
         await self._channel.close()
 
     async def info(self) -> VerifierInfo:
-        """The last answer known to hold; asked anew after a call has failed."""
-        return self._info if self._info is not None else await self.refresh_info()
-
-    async def refresh_info(self) -> VerifierInfo:
-        """Ask who the verifier is. Raises Unavailable, or Incompatible for another version of the contract."""
+        """Ask who the verifier is. Raises VerifierAway, or Incompatible for another version of the contract."""
+        request = verifier_pb2.GetVerifierInfoRequest()
         try:
-            response = await self._stub.GetVerifierInfo(
-                verifier_pb2.GetVerifierInfoRequest(), timeout=_INFO_TIMEOUT_SECONDS
-            )
+            response = await self._stub.GetVerifierInfo(request, timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            self._info = None
-            raise error_of(error, self._peer) from None
+            raise self._failed(error) from None
         info = verifier_info_from_proto(response)
         if info.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(
-                f"{self._peer} speaks version {info.protocol_version} of the contract; this gateway {PROTOCOL_VERSION}"
+                f"{self.peer} speaks version {info.protocol_version} of the contract; this gateway {PROTOCOL_VERSION}"
             )
-        self._info = info
         return info
 
-    async def wait_until_up(self, timeout_seconds: float) -> VerifierInfo:
-        """Ask until the verifier answers; raises the last error after the timeout."""
-        deadline = time.monotonic() + timeout_seconds
-        told = False
-        while True:
-            try:
-                return await self.refresh_info()
-            except Unavailable as error:
-                if time.monotonic() >= deadline:
-                    raise
-                if not told:
-                    logger.info("waiting for the verifier: %s", error)
-                    told = True
-            await asyncio.sleep(_RETRY_SECONDS)
+    async def num_sequences(self) -> int:
+        """Sequences that run or wait there, whoever asked for them."""
+        try:
+            load = await self._stub.GetLoad(verifier_pb2.GetLoadRequest(), timeout=_ANSWER_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(error) from None
+        return int(load.num_running + load.num_waiting)
+
+    async def watch(self) -> AsyncGenerator[bool]:
+        """Whether it serves: now, and at every change, for as long as the connection stands."""
+        call = self._health.Watch(health_pb2.HealthCheckRequest())
+        try:
+            async for response in call:
+                yield response.status == health_pb2.HealthCheckResponse.SERVING
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(error) from None
+        finally:
+            call.cancel()
 
     async def generate(self, request: GenerationRequest, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
-        """Events of one generation; closing the iterator early aborts it at the verifier."""
-        call = self._stub.Generate(
-            generation_request_to_proto(request),
-            timeout=timeout_seconds,
-            metadata=(("x-request-id", request.request_id),),
-        )
+        """Events of one generation, new or resumed; closing the iterator early aborts it at the verifier."""
+        metadata = (("x-request-id", request.request_id),)
+        if request.resumption is None:
+            call = self._stub.Generate(generation_request_to_proto(request), timeout=timeout_seconds, metadata=metadata)
+        else:
+            resume = resume_request_to_proto(request, request.resumption)
+            call = self._stub.Resume(resume, timeout=timeout_seconds, metadata=metadata)
         try:
             async for message in call:
                 event = event_from_proto(message)
@@ -96,13 +104,12 @@ class VerifierClient:
     async def abort(self, request_id: str) -> None:
         """End a generation at the verifier: its last event comes at once. Harmless when it has ended already."""
         try:
-            await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ABORT_TIMEOUT_SECONDS)
+            await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._failed(error) from None
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
-        typed = error_of(error, self._peer)
-        if isinstance(typed, Unavailable):
-            # It may come back as another: other context limit, other model.
-            self._info = None
-        return typed
+        typed = error_of(error, self.peer)
+        if not isinstance(typed, Unavailable) or error.code() not in _AWAY:
+            return typed
+        return VerifierAway(typed, is_refusal=any(key == _OWN_WORDS for key, _ in error.trailing_metadata() or ()))

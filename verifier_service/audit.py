@@ -68,7 +68,9 @@ class Auditor:
             if not self._pending:
                 return False
             self._case = self._pending.popleft()
-            plain = replace(self._case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False)
+            plain = replace(
+                self._case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False, resumption=None
+            )
             self._replay = self._new_sequence(plain)
         if not self._goes_on(self._case, self._replay):
             self.num_audited += 1

@@ -154,8 +154,11 @@ class DecodeLoop:
     def _add(self, sequence: Sequence) -> None:
         if sequence.request.include_rounds:
             self.traffic.begin(sequence.sequence_id)
-        self.scheduler.add(sequence)
         self._num_seen += 1
+        if sequence.finish_reason is not None:  # resumed at its very end
+            self._finish(sequence)
+        else:
+            self.scheduler.add(sequence)
 
     def _poll_waiting(self) -> None:
         now_ns = self._clock_ns()
@@ -185,26 +188,25 @@ class DecodeLoop:
             lookup = self.speculations.next_speculation(sequence, outcome, batch, self._clock_ns())
         ended_ns = self._clock_ns()
         passed = self.traffic.take(sequence.sequence_id, sequence.round)
-        sequence.end_round(
-            RoundReport(
-                round=sequence.round,
-                num_draft_tokens=num_draft,
-                num_accepted_tokens=min(outcome.num_accepted, len(run.token_ids)),
-                lookup=lookup,
-                wait_ns=started_ns - sequence.ready_since_ns,
-                verify_ns=forward_ns,
-                accept_ns=ended_ns - started_ns - forward_ns,
-                drafting_ns=drafting_ns,
-                sent_bytes=passed.sent_bytes,
-                received_bytes=passed.received_bytes,
-                started_ns=started_ns - sequence.submitted_ns,
-                drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
-            )
+        report = RoundReport(
+            round=sequence.round,
+            num_draft_tokens=num_draft,
+            num_accepted_tokens=min(outcome.num_accepted, len(run.token_ids)),
+            lookup=lookup,
+            wait_ns=started_ns - sequence.ready_since_ns,
+            verify_ns=forward_ns,
+            accept_ns=ended_ns - started_ns - forward_ns,
+            drafting_ns=drafting_ns,
+            sent_bytes=passed.sent_bytes,
+            received_bytes=passed.received_bytes,
+            started_ns=started_ns - sequence.submitted_ns,
+            drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
         )
+        sequence.end_round(report)
         sequence.ready_since_ns = ended_ns
         if sequence.request.logprobs:
             run = replace(run, logprobs=token_logprobs(logits, run.token_ids, sequence.request.top_logprobs))
-        self._emit(sequence, run)
+        self._emit(sequence, replace(run, report=report))
 
     def _emit(self, sequence: Sequence, run: TokenRun) -> None:
         if sequence.request.prompt_logprobs and sequence.round == 1:

@@ -22,6 +22,7 @@ from saguaro.types import (
     GenerationRequest,
     LookupResult,
     PromptLogprobs,
+    Resumption,
     RoundReport,
     SpeculationReport,
     TokenIds,
@@ -61,16 +62,16 @@ class Sequence:
             request.sampling, stop_token_ids=(*request.sampling.stop_token_ids, *sorted(end_token_ids))
         )
         self.draws_drafts = draws_drafts(self.sampling)
-        self.rules = SequenceRules.of(self.sampling, request.prompt, len(request.prompt))
+        resumed = request.resumption or Resumption((), 0)
+        self.tokens: list[int] = [*request.prompt, *resumed.token_ids]
+        self.num_prompt = len(request.prompt)
+        self.rules = SequenceRules.of(self.sampling, self.tokens, self.num_prompt)
         self.constraint = constraint  # where the output stands in its grammar
         self.table = table
         self.sink = sink
-        self.tokens: list[int] = list(request.prompt)
-        self.num_prompt = len(request.prompt)
         self.num_cached = 0
         self.num_cached_prompt = 0
-        self.round = 0
-        self.finish_reason: FinishReason | None = None
+        self.round = self._first_round = resumed.num_rounds
         # What the next forward verifies after the last token, and where that came from.
         self.speculation: TokenIds = ()
         self.drafted_as = TokenProvenance.PLAIN
@@ -87,6 +88,7 @@ class Sequence:
         self._rounds: list[RoundReport] = []
         self._hits = self._misses = self._late = 0
         self._num_rounds = self._num_draft = self._num_accepted = 0
+        self.finish_reason = self._end_of(resumed.token_ids)
 
     @property
     def num_generated(self) -> int:
@@ -114,8 +116,8 @@ class Sequence:
         if self.scores_prompt:
             return
         self.num_cached = self.table.match_prefix(self.tokens)
-        if self.round == 0:
-            self.num_cached_prompt = self.num_cached
+        if self.round == self._first_round:
+            self.num_cached_prompt = min(self.num_cached, self.num_prompt)
 
     def next_chunk(self, max_tokens: int) -> Chunk:
         """The tokens of the next forward: part of the prompt, or the last token and the speculation.
@@ -194,6 +196,12 @@ class Sequence:
         self.table.truncate(self.num_cached)
         self.table.commit(self.tokens, self.num_cached)
         return TokenRun(tuple(run[:length]), tuple(provenance[:length]))
+
+    def _end_of(self, output: TokenIds) -> FinishReason | None:
+        """Whether a generation had ended with what it emitted elsewhere, before anyone heard of it."""
+        if output and output[-1] in self._end_token_ids:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(output) >= self._max_tokens else None
 
     def _end_of_run(self, run: list[int]) -> int:
         """Length of the run up to the earliest end: an end-of-sequence or stop token, then max_tokens."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 
 import grpc
@@ -15,6 +16,7 @@ from saguaro.types import (
     GenerationRequest,
     GenerationStarted,
     ModelIdentity,
+    Resumption,
 )
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
@@ -26,8 +28,14 @@ from saguaro.validation import (
     validate_prompt,
     validate_sampled_tokens,
     validate_sampling,
+    validate_vocabulary,
 )
-from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
+from saguaro.wire.verifier import (
+    event_to_proto,
+    generation_request_from_proto,
+    resume_request_from_proto,
+    verifier_info_to_proto,
+)
 from verifier_service.worker import VerifierWorker
 
 
@@ -42,6 +50,27 @@ def validate(request: GenerationRequest, model: ModelIdentity) -> None:
     validate_ignored_end(request.sampling.constraint, ignore_eos=request.ignore_eos)
     validate_max_tokens(request.max_tokens, request.sampling.min_tokens)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
+    if request.resumption is not None:
+        validate_resumption(request, request.resumption, model)
+
+
+def validate_resumption(request: GenerationRequest, resumption: Resumption, model: ModelIdentity) -> None:
+    """Raises InvalidRequest for what the request cannot have emitted."""
+    emitted, field = len(resumption.token_ids), "emitted_token_ids"
+    validate_vocabulary(field, resumption.token_ids, model)
+    room = model.context_limit_tokens - len(request.prompt)
+    most = room if request.max_tokens is None else min(request.max_tokens, room)
+    if emitted > most:
+        raise InvalidRequest(field, f"emitted_token_ids has {emitted} tokens; this request emits at most {most}")
+    if not bool(emitted) <= resumption.num_rounds <= emitted:
+        raise InvalidRequest(
+            "num_rounds",
+            f"num_rounds is {resumption.num_rounds} with {emitted} emitted tokens; each round emits at least one",
+        )
+    if emitted and request.prompt_logprobs:
+        raise InvalidRequest(
+            "generation.prompt_logprobs", "prompt_logprobs is true beside emitted tokens, which come after them"
+        )
 
 
 class VerifierService(VerifierServiceServicer):
@@ -55,12 +84,23 @@ class VerifierService(VerifierServiceServicer):
         self, request: pb.VerifierServiceGenerateRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.VerifierServiceGenerateResponse]:
         """Stream a generation's events; the caller's going away, in any way, aborts it."""
-        generation = generation_request_from_proto(request)
+        async with contextlib.aclosing(self._responses(generation_request_from_proto(request))) as responses:
+            async for response in responses:
+                yield response
+
+    async def Resume(
+        self, request: pb.ResumeRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.VerifierServiceGenerateResponse]:
+        """Stream the rest of a generation that was begun elsewhere."""
+        async with contextlib.aclosing(self._responses(resume_request_from_proto(request))) as responses:
+            async for response in responses:
+                yield response
+
+    async def _responses(self, generation: GenerationRequest) -> AsyncGenerator[pb.VerifierServiceGenerateResponse]:
         validate(generation, self._worker.identity)
         acceptance = generation.sampling.acceptance or self._worker.acceptance
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
-        asked = generation.sampling.constraint
-        constraint = None if asked is None else await self._worker.compile(asked)
+        constraint = await self._worker.compile(generation)
         if generation.request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
         events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
@@ -14,10 +14,10 @@ from saguaro.engine.calibration import calibrate
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
+from saguaro.errors import InvalidRequest, SequenceFault
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
-    Constraint,
     GenerationEvent,
     GenerationRequest,
     ModelIdentity,
@@ -118,12 +118,10 @@ class VerifierWorker:
 
     def _identity_of(self, identity: ModelIdentity) -> ModelIdentity:
         """The model as it is served: its context is no longer than what the KV pool holds."""
-        return ModelIdentity(
+        return replace(
+            identity,
             name=self._settings.model_name or identity.name,
-            tokenizer_fingerprint=identity.tokenizer_fingerprint,
-            usable_vocabulary_tokens=identity.usable_vocabulary_tokens,
             context_limit_tokens=min(self._runner.context_limit, self._settings.kv_tokens),
-            dtype=identity.dtype,
         )
 
     # --- the link, from the event loop to the engine thread -----------------------------------------------------------
@@ -157,9 +155,22 @@ class VerifierWorker:
         """The mode of requests that name none."""
         return AcceptanceMode[self._settings.acceptance.upper()]
 
-    async def compile(self, constraint: Constraint) -> ConstraintState:
-        """What `submit` needs of a request with a constraint. Raises InvalidRequest where it cannot be served."""
-        return await asyncio.wrap_future(self._compiler.begin(constraint))
+    async def compile(self, request: GenerationRequest) -> ConstraintState | None:
+        """What `submit` needs of a request: its constraint, where the output begins, or goes on if it was resumed.
+
+        Raises InvalidRequest where it cannot be served.
+        """
+        if request.sampling.constraint is None:
+            return None
+        state = await asyncio.wrap_future(self._compiler.begin(request.sampling.constraint))
+        if request.resumption is not None:
+            try:
+                await asyncio.to_thread(state.advance, request.resumption.token_ids)
+            except SequenceFault as fault:
+                raise InvalidRequest(
+                    "emitted_token_ids", f"emitted_token_ids do not fit the constraint: {fault}"
+                ) from None
+        return state
 
     def submit(
         self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None = None

@@ -68,7 +68,10 @@ class HttpDoor:
             return PlainTextResponse(self._closed_because, 503)
         if self._answers.is_full:
             return PlainTextResponse(f"{self._answers.num_running} answers are in flight, no more fit", 503)
-        return PlainTextResponse("ready")
+        verifiers = self._answers.verifiers
+        if not verifiers.usable:
+            return PlainTextResponse(verifiers.complaints, 503)
+        return PlainTextResponse(f"ready, but {verifiers.complaints}" if verifiers.complaints else "ready")
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [_model_card(await self._open_answers().served_model())]})

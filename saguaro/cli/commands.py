@@ -44,6 +44,7 @@ def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway.")] = 50051,
     http_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the gateway's OpenAI API.")] = 8000,
     ports: Annotated[str, typer.Option(help="auto: free ports for all; default: 50051, 50061, 50071, 8000.")] = "fixed",
+    verifiers: Annotated[int, typer.Option(min=1, max=8, help="Verifiers: one that dies ends no answer.")] = 1,
 ) -> None:
     """Speculator, verifier and gateway on this machine, until Ctrl-C."""
     from saguaro.cli.trio import Ports
@@ -59,7 +60,8 @@ def up(
         lookahead=lookahead,
         budget=budget,
         config=config,
-        ports=Ports(gateway=port, http=http_port) if ports == "fixed" else None,
+        ports=Ports.fixed(gateway=port, http=http_port, num_verifiers=verifiers) if ports == "fixed" else None,
+        num_verifiers=verifiers,
     )
     raise typer.Exit(run_up(options))
 

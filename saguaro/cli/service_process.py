@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from saguaro.cli.roles import service_command
@@ -24,23 +25,31 @@ OnProgress = Callable[[Progress], None]
 class ServiceProcess:
     """A running service. It is killed when the thread that started it, or its process, dies.
 
-    `on_progress` and `on_line` (role, line) are called on a thread of ours; lines also go to `log`, if given.
+    `name` is its role, or its role and a number: "verifier-2". `on_progress` and `on_line` (name, line) are called on a
+    thread of ours; lines also go to `log`, if given.
     """
 
     def __init__(
         self,
-        role: str,
+        name: str,
         flags: Sequence[str],
         *,
         on_line: OnLine,
         on_progress: OnProgress,
         log: Path | None = None,
     ) -> None:
-        self.role = role
+        self.name = name
         self._on_line = on_line
         self._on_progress = on_progress
         self._last_lines: collections.deque[str] = collections.deque(maxlen=_KEPT_LINES)
-        command = [sys.executable, "-I", "-S", str(_CHILD), str(os.getpid()), *service_command(role, flags)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(_CHILD),
+            str(os.getpid()),
+            *service_command(name.partition("-")[0], flags),
+        ]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -52,7 +61,7 @@ class ServiceProcess:
             text=True,
             errors="replace",
         )
-        self._reader = threading.Thread(target=self._read, args=(log,), name=f"{role}-log", daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(log,), name=f"{name}-log", daemon=True)
         self._reader.start()
 
     @property
@@ -112,10 +121,10 @@ class ServiceProcess:
                     file.write(line)
                 progress = parse_progress(text)
                 if progress is not None:
-                    self._on_progress(progress)
+                    self._on_progress(replace(progress, role=self.name))
                 else:
                     self._last_lines.append(text)
-                    self._on_line(self.role, text)
+                    self._on_line(self.name, text)
         finally:
             if file is not None:
                 file.close()

@@ -1,4 +1,4 @@
-"""Speculator, verifier and gateway on this machine, as three processes with one owner."""
+"""Speculator, verifiers and gateway on this machine, as processes with one owner: three, if there is one verifier."""
 
 from __future__ import annotations
 
@@ -37,24 +37,41 @@ class Ports:
     verifier: int = 50061
     speculator: int = 50071
     http: int = 8000  # the gateway's second
+    more_verifiers: tuple[int, ...] = ()
 
     @classmethod
-    def free(cls) -> Ports:
-        """Four ports that nobody holds now."""
-        sockets = [socket.socket() for _ in range(4)]
+    def free(cls, num_verifiers: int = 1) -> Ports:
+        """Ports that nobody holds now."""
+        sockets = [socket.socket() for _ in range(3 + num_verifiers)]
         try:
             for item in sockets:
                 item.bind((_HOST, 0))
-            return cls(*(item.getsockname()[1] for item in sockets))
+            gateway, verifier, speculator, http, *more = (int(item.getsockname()[1]) for item in sockets)
+            return cls(gateway, verifier, speculator, http, tuple(more))
         finally:
             for item in sockets:
                 item.close()
 
+    @classmethod
+    def fixed(cls, *, gateway: int, http: int, num_verifiers: int = 1) -> Ports:
+        """The usual ports, those of more verifiers after the first one's."""
+        first = cls().verifier
+        return cls(gateway=gateway, http=http, more_verifiers=tuple(range(first + 1, first + num_verifiers)))
+
+    @property
+    def verifiers(self) -> dict[str, int]:
+        """By the verifiers' names: "verifier", "verifier-2", "verifier-3", ..."""
+        more = {f"verifier-{number}": port for number, port in enumerate(self.more_verifiers, start=2)}
+        return {"verifier": self.verifier, **more}
+
+    def of(self, name: str) -> int:
+        """The port of a service by its name."""
+        return {"gateway": self.gateway, "speculator": self.speculator, **self.verifiers}[name]
+
     def check_free(self) -> None:
         """Raises ConfigurationError that names the service whose port is taken."""
-        services = {"gateway": "gateway", "verifier": "verifier", "speculator": "speculator", "http": "gateway"}
-        for name, role in services.items():
-            port = getattr(self, name)
+        held = [("gateway", self.gateway), ("speculator", self.speculator), ("gateway", self.http)]
+        for role, port in (*self.verifiers.items(), *held):
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
@@ -70,7 +87,8 @@ class Trio:
     """A context manager: started and serving inside of the block, ended after it.
 
     `ports` None takes free ones. `draft` None starts no speculator. `emulate` names a profile to emulate in place of
-    `target` and `draft`; ConfigurationError if there is none. Extra flags win over those that the trio sets.
+    `target` and `draft`; ConfigurationError if there is none. Extra flags win over those that the trio sets. Verifiers
+    are those that `ports` has, else `num_verifiers`; they share the cores of one, and one of them has to live.
     Must be entered on a thread that outlives it: the kernel ties the children's lives to that thread.
     """
 
@@ -81,6 +99,7 @@ class Trio:
         draft: str | None = "demo-draft",
         emulate: str | None = None,
         ports: Ports | None = None,
+        num_verifiers: int = 1,
         threads: str = "auto",
         verifier_flags: Sequence[str] = (),
         speculator_flags: Sequence[str] = (),
@@ -91,7 +110,7 @@ class Trio:
         on_progress: OnProgress = lambda progress: None,
     ) -> None:
         self._fixed_ports = ports
-        self.ports = ports or Ports.free()
+        self.ports = ports or Ports.free(num_verifiers)
         # Emulated devices compute nothing; on a core of its own a service's threads would only wait for each other.
         cores = sorted(os.sched_getaffinity(0)) if emulate is None or threads != "auto" else []
         placement = place(threads, cores)
@@ -106,15 +125,17 @@ class Trio:
                 *emulation,
                 *speculator_flags,
             ]
-        self._flags["verifier"] = [
-            *("--port", str(self.ports.verifier), "--target", target, "--speculator", speculator),
-            *placement.verifier.flags(),
-            *emulation,
-            *verifier_flags,
-        ]
+        for name, port in self.ports.verifiers.items():
+            self._flags[name] = [
+                *("--port", str(port), "--target", target, "--speculator", speculator),
+                *placement.verifier.flags(),
+                *emulation,
+                *verifier_flags,
+            ]
+        verifiers = ",".join(map(self.address, self.ports.verifiers))
         self._flags["gateway"] = [
             *("--port", str(self.ports.gateway), "--http-port", str(self.ports.http)),
-            *("--verifier", self.verifier_address, "--tokenizer", tokenizer),
+            *("--verifier", verifiers, "--tokenizer", tokenizer),
             *gateway_flags,
         ]
         self._log_folder = log_folder
@@ -135,7 +156,7 @@ class Trio:
 
     @property
     def verifier_address(self) -> str:
-        """host:port of the verifier."""
+        """host:port of the first verifier."""
         return f"{_HOST}:{self.ports.verifier}"
 
     @property
@@ -143,9 +164,9 @@ class Trio:
         """host:port of the speculator, whether one is started or not."""
         return f"{_HOST}:{self.ports.speculator}"
 
-    def address(self, role: str) -> str:
-        """host:port by role."""
-        return f"{_HOST}:{getattr(self.ports, role)}"
+    def address(self, name: str) -> str:
+        """host:port of a service by its name."""
+        return f"{_HOST}:{self.ports.of(name)}"
 
     def __enter__(self) -> Self:
         if self._fixed_ports is not None:
@@ -164,11 +185,11 @@ class Trio:
     ) -> None:
         self.stop()
 
-    def start(self, role: str) -> None:
+    def start(self, name: str) -> None:
         """Start one service; it need not serve yet."""
-        log = None if self._log_folder is None else self._log_folder / f"{role}.log"
-        self.processes[role] = ServiceProcess(
-            role, self._flags[role], on_line=self._on_line, on_progress=self._on_progress, log=log
+        log = None if self._log_folder is None else self._log_folder / f"{name}.log"
+        self.processes[name] = ServiceProcess(
+            name, self._flags[name], on_line=self._on_line, on_progress=self._on_progress, log=log
         )
 
     def restart(self, role: str, number: signal.Signals = signal.SIGTERM) -> None:
@@ -188,7 +209,7 @@ class Trio:
         process.kill()
 
     def wait_until_serving(self) -> None:
-        """Wait for every service that lives; raises ServiceDied where verifier or gateway do not, or time is up."""
+        """Wait for every service that lives; raises ServiceDied as `check_alive` does, or where time is up."""
         deadline = time.monotonic() + self._start_seconds
         waiting = list(self.processes)
         while waiting:
@@ -206,11 +227,15 @@ class Trio:
         self.check_alive()  # who died in the last look was not waited for
 
     def check_alive(self) -> None:
-        """Raises ServiceDied where verifier or gateway have ended."""
-        for role in ("verifier", "gateway"):
-            process = self.processes[role]
+        """Raises ServiceDied where all verifiers, or the gateway, have ended."""
+        verifiers = [self.processes[name] for name in self.ports.verifiers]
+        if any(process.exit_code is None for process in verifiers):
+            verifiers = []
+        for process in (*verifiers, self.processes["gateway"]):
             if process.exit_code is not None:
-                raise ServiceDied(f"the {role} ended with {process.describe_end()}\n{process.last_words}".rstrip())
+                raise ServiceDied(
+                    f"the {process.name} ended with {process.describe_end()}\n{process.last_words}".rstrip()
+                )
 
     def stop(self) -> None:
         """End all: SIGTERM, time to drain, SIGKILL. Nothing is left running, whatever interrupts the wait."""

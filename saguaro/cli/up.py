@@ -35,6 +35,7 @@ class TrioOptions:
     policy: str | None = None
     config: Path | None = None
     ports: Ports | None = field(default_factory=Ports)
+    num_verifiers: int = 1  # on free ports; others say how many they are
 
     def trio(self, display: Display) -> Trio:
         """A trio that is not started yet, shown by `display`."""
@@ -48,6 +49,7 @@ class TrioOptions:
             draft=self.draft,
             emulate=self.emulate,
             ports=self.ports,
+            num_verifiers=self.num_verifiers,
             threads=self.threads,
             verifier_flags=verifier,
             speculator_flags=shared,
@@ -58,7 +60,7 @@ class TrioOptions:
 
 
 def run_up(options: TrioOptions) -> int:
-    """Serve until Ctrl-C or SIGTERM: exit code 0. A verifier or gateway that dies ends all: exit code 1."""
+    """Serve until Ctrl-C or SIGTERM: exit code 0. The last verifier or the gateway that dies ends all: exit code 1."""
     with _reported() as codes, Display(Console(stderr=True)) as display, options.trio(display) as trio:
         display.stop_bars()
         display.say("saguaro is up; Ctrl-C ends it")
@@ -84,13 +86,14 @@ def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions) -> in
 
 def _watch(trio: Trio, display: Display) -> None:
     """Until interrupted, or until a service dies without which there is nothing to serve."""
-    undrafted = "speculator" not in trio.processes
+    mourned: set[str] = set()
     while True:
         trio.check_alive()
-        if not undrafted and trio.processes["speculator"].exit_code is not None:
-            undrafted = True
-            ended = trio.processes["speculator"].describe_end()
-            display.say(f"the speculator ended with {ended}: the trio goes on undrafted, with the same tokens, slower")
+        for name, process in trio.processes.items():
+            if name not in mourned and process.exit_code is not None:
+                mourned.add(name)
+                goes_on = "undrafted, with the same tokens, slower" if name == "speculator" else "with the others"
+                display.say(f"the {name} ended with {process.describe_end()}: the trio goes on {goes_on}")
         time.sleep(_LOOK_SECONDS)
 
 

@@ -240,7 +240,23 @@ class GatewaySettings(ServiceSettings):
         int | None,
         Field(ge=0, le=65535, description="port of OpenAI's API over HTTP; 0 takes a free one, none serves gRPC alone"),
     ] = 8000
-    verifier: Annotated[str, Field(min_length=1, description="address of the verifier")] = "127.0.0.1:50061"
+    verifier: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="addresses of the verifiers, all of one model, with commas between; dns:///name:port is every "
+            "address of the name",
+        ),
+    ] = "127.0.0.1:50061"
+    failover_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="longest wait of an answer whose verifier was lost for one that goes on; longer survives the "
+            "restart of an only verifier, shorter tells the client sooner",
+        ),
+    ] = 30.0
     tokenizer: Annotated[
         str,
         Field(min_length=1, description="model whose tokenizer and chat template are used: as the verifier's target"),

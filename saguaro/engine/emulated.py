@@ -6,6 +6,7 @@ stands for keys and values, `emulated_law` for what the models say, `emulated_pa
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -51,6 +52,7 @@ def load_emulated(spec: str) -> EmulatedModel:
         usable_vocabulary_tokens=tokenizer.usable_vocabulary_tokens,
         context_limit_tokens=profile.context_limit,
         dtype="float32",
+        model_fingerprint=hashlib.sha256(repr(profile).encode()).hexdigest(),
     )
     return EmulatedModel(profile, identity, (EOS_ID,))
 

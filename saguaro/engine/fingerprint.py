@@ -1,4 +1,4 @@
-"""What a tokenizer is, as two numbers that verifier and speculator compare. Loads no torch."""
+"""What a tokenizer and a model are, as numbers that services compare. Loads no torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
 from saguaro.errors import ConfigurationError
+
+_NOT_THE_MODEL = ("_name_or_path", "transformers_version")  # of config.json
+_SAMPLE_BYTES = 256
+
+
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +49,35 @@ def tokenizer_identity(folder: Path) -> TokenizerIdentity:
 def tokenizer_fingerprint(folder: Path) -> str:
     """SHA-256 over the id -> token table of the tokenizer in `folder`, see `tokenizer_identity`."""
     return tokenizer_identity(folder).fingerprint
+
+
+def model_fingerprint(folder: Path, *variant: str) -> str:
+    """SHA-256 over the model in `folder`: its config, and of every tensor name, type, shape and two samples of bytes.
+
+    `variant`: what else changes the model's numbers, as a lossy kind of layers. Sampled, so that a fingerprint costs
+    milliseconds whatever the model's size: two checkpoints of one training differ in every tensor, and are told apart.
+    Raises ConfigurationError for a file that is not safetensors.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    for name in _NOT_THE_MODEL:
+        config.pop(name, None)
+    digest = hashlib.sha256(json.dumps([config, variant], sort_keys=True).encode())
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            _add_weights(digest, file)
+        except (ValueError, KeyError) as error:
+            raise ConfigurationError(f"{file} is not a safetensors file: {error}") from error
+    return digest.hexdigest()
+
+
+def _add_weights(digest: _Digest, file: Path) -> None:
+    with file.open("rb") as source:
+        header_bytes = int.from_bytes(source.read(8), "little")
+        tensors = json.loads(source.read(header_bytes))
+        tensors.pop("__metadata__", None)
+        for name, tensor in sorted(tensors.items()):
+            digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())
+            start, end = tensor["data_offsets"]
+            for offset in (start, (start + end) // 2):
+                source.seek(8 + header_bytes + offset)
+                digest.update(source.read(min(_SAMPLE_BYTES, end - offset)))

@@ -19,7 +19,7 @@ from saguaro import model_paths
 from saguaro.config.services import Linear
 from saguaro.engine import demo_models
 from saguaro.engine.fast_model import Role, make_fast
-from saguaro.engine.fingerprint import tokenizer_identity
+from saguaro.engine.fingerprint import model_fingerprint, tokenizer_identity
 from saguaro.engine.model_runner import context_limit_tokens
 from saguaro.errors import ConfigurationError
 from saguaro.types import ModelIdentity
@@ -87,6 +87,7 @@ def load_model(
         usable_vocabulary_tokens=min(tokenizer.usable_vocabulary_tokens, config.get_text_config().vocab_size),
         context_limit_tokens=context_limit_tokens(config),
         dtype=dtype,
+        model_fingerprint=model_fingerprint(folder, *(["int8"] if linear == "int8" else [])),
     )
     model = model.to(device).eval()
     make_fast(model, linear, role)

@@ -34,7 +34,8 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
     def __init__(self, closed_because: str) -> None:
         self._services: frozenset[str] = frozenset()
         self._closed_because: str | None = closed_because
-        self._running = 0
+        self._cut_because: str | None = None
+        self._calls: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -49,6 +50,12 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
     def close(self, because: str) -> None:
         """Answer new calls Unavailable with `because`; running ones go on."""
         self._closed_because = because
+
+    def cut(self, because: str) -> None:
+        """End running calls with Unavailable and `because`: whoever can goes on with them elsewhere."""
+        self._cut_because = because
+        for task in self._calls:
+            task.cancel()
 
     async def wait_idle(self, timeout_seconds: float) -> bool:
         """Whether the last running call ended within the timeout."""
@@ -103,6 +110,10 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
                 yield
         except grpc.aio.AbortError:
             raise
+        except asyncio.CancelledError:
+            if self._cut_because is None:
+                raise
+            await _abort(context, Unavailable(self._cut_because))
         except SaguaroError as error:
             if isinstance(error, SequenceFault):
                 logger.exception("request %s: %s failed", request_id, method)
@@ -115,13 +126,15 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
     def _counted(self) -> Iterator[None]:
         if self._closed_because is not None:
             raise Unavailable(self._closed_because)
-        self._running += 1
+        task = asyncio.current_task()
+        assert task is not None, "gRPC runs every call in a task of its own"
+        self._calls.add(task)
         self._idle.clear()
         try:
             yield
         finally:
-            self._running -= 1
-            if self._running == 0:
+            self._calls.remove(task)
+            if not self._calls:
                 self._idle.set()
 
 

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 # Adds servicers to the server and returns the full names of their services.
 Register = Callable[[grpc.aio.Server], Sequence[str]]
 Hook = Callable[[], Awaitable[None]]
+SayReady = Callable[[bool], Awaitable[None]]
+
+_CUT_SECONDS = 1.0  # for calls to say that they were cut
 
 
 class GrpcServer:
@@ -69,17 +72,27 @@ class GrpcServer:
     async def admit(self) -> None:
         """Take calls and say so."""
         self._doorkeeper.open()
-        await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        await self.say_ready(True)
         logger.info("%s serving on %s", self._role, self.address)
 
+    async def say_ready(self, is_ready: bool) -> None:
+        """What health says from now on; calls are admitted in any case."""
+        status = health_pb2.HealthCheckResponse
+        await self._set_health(status.SERVING if is_ready else status.NOT_SERVING)
+
     async def stop(self, drain_seconds: float = 0.0, on_drain: Hook | None = None) -> None:
-        """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left."""
+        """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left.
+
+        What is cut ends with Unavailable: a gateway goes on with it at another verifier.
+        """
         await self._health.enter_graceful_shutdown()
         self._doorkeeper.close(f"the {self._role} is draining")
         if on_drain is not None:
             await on_drain()
         if drain_seconds > 0 and not await self._doorkeeper.wait_idle(drain_seconds):
             logger.warning("calls still running after a drain of %g s are cut", drain_seconds)
+            self._doorkeeper.cut(f"the {self._role} drained for {drain_seconds:g} s and ends")
+            await self._doorkeeper.wait_idle(_CUT_SECONDS)
         # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
         await self._server.stop(None)
 
@@ -94,13 +107,15 @@ async def serve(
     *,
     role: str,
     ready: Hook | None = None,
+    keep_ready: Callable[[SayReady], Awaitable[None]] | None = None,
     on_drain: Hook | None = None,
     on_stop: Hook | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
-    `ready` runs with the port bound and health NOT_SERVING. `on_drain` is told that no new calls come, while old
-    ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
+    `ready` runs with the port bound and health NOT_SERVING. `keep_ready`, of a service whose readiness comes and goes,
+    runs while calls are admitted and says whether health is SERVING. `on_drain` is told that no new calls come, while
+    old ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
     """
     server = GrpcServer(settings, register, role=role)
     async with contextlib.AsyncExitStack() as owned:
@@ -111,7 +126,10 @@ async def serve(
         owned.push_async_callback(server.stop)  # where `ready` fails; harmless after the drain
         if ready is None or await _completes_before(ready, stop):
             await server.admit()
+            keeping = None if keep_ready is None else asyncio.ensure_future(keep_ready(server.say_ready))
             await stop.wait()
+            if keeping is not None:
+                keeping.cancel()
         logger.info("%s draining for up to %g s", role, settings.drain_seconds)
         await server.stop(settings.drain_seconds, on_drain)
     logger.info("%s stopped", role)

@@ -38,11 +38,20 @@ class LookupResult(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Resumption:
+    """How far a generation had come at another verifier: what it emitted after the prompt, in how many rounds."""
+
+    token_ids: TokenIds
+    num_rounds: int  # 0 without tokens
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A tokenized prompt and how to go on from it; `max_tokens` None means up to the context limit.
 
     `logprobs` and `prompt_logprobs` ask for `TokenLogprobs` of the output and of the prompt, with `top_logprobs`
-    alternatives each.
+    alternatives each. With a `resumption` the verifier goes on as if it had emitted those tokens itself: penalties,
+    `max_tokens`, `min_tokens`, grammar and noise positions count from the prompt.
     """
 
     request_id: str
@@ -56,6 +65,7 @@ class GenerationRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    resumption: Resumption | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +137,23 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class TokenRun:
-    """Tokens that one verification emitted, and where each came from; one of `logprobs` a token where asked for."""
+    """Tokens that one verification emitted, where each came from, and how the verification went.
+
+    One of `logprobs` a token where asked for.
+    """
 
     token_ids: TokenIds
     provenance: tuple[TokenProvenance, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
+    report: RoundReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationFinished:
-    """The generation ended: by itself, or because it was told to."""
+    """The generation ended: by itself, or because it was told to.
+
+    Of a resumed one, tokens count from the prompt, and the report from the resumption.
+    """
 
     reason: FinishReason
     num_prompt_tokens: int

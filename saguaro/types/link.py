@@ -22,13 +22,14 @@ class NotSpeculatingReason(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
-    """What a verifier and a speculator must agree on."""
+    """Who a model is. A verifier and its speculator must agree on tokens, verifiers of one gateway on everything."""
 
     name: str
     tokenizer_fingerprint: str
     usable_vocabulary_tokens: int
     context_limit_tokens: int
     dtype: str
+    model_fingerprint: str = ""  # of config and weights, see `saguaro.engine.fingerprint`
 
 
 @dataclass(frozen=True, slots=True)

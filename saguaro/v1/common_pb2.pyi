@@ -120,18 +120,20 @@ class TokenLogprobs(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ModelIdentity(_message.Message):
-    __slots__ = ("name", "tokenizer_fingerprint", "usable_vocabulary_tokens", "context_limit_tokens", "dtype")
+    __slots__ = ("name", "tokenizer_fingerprint", "usable_vocabulary_tokens", "context_limit_tokens", "dtype", "model_fingerprint")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     USABLE_VOCABULARY_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LIMIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     name: str
     tokenizer_fingerprint: str
     usable_vocabulary_tokens: int
     context_limit_tokens: int
     dtype: str
-    def __init__(self, name: _Optional[str] = ..., tokenizer_fingerprint: _Optional[str] = ..., usable_vocabulary_tokens: _Optional[int] = ..., context_limit_tokens: _Optional[int] = ..., dtype: _Optional[str] = ...) -> None: ...
+    model_fingerprint: str
+    def __init__(self, name: _Optional[str] = ..., tokenizer_fingerprint: _Optional[str] = ..., usable_vocabulary_tokens: _Optional[int] = ..., context_limit_tokens: _Optional[int] = ..., dtype: _Optional[str] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class RoundReport(_message.Message):
     __slots__ = ("round", "num_draft_tokens", "num_accepted_tokens", "lookup", "wait_ns", "verify_ns", "accept_ns", "drafting_ns", "sent_bytes", "received_bytes", "started_ns", "drafting_started_ns")

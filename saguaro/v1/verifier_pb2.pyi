@@ -33,6 +33,16 @@ class VerifierServiceGenerateRequest(_message.Message):
     top_logprobs: int
     def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
+class ResumeRequest(_message.Message):
+    __slots__ = ("generation", "emitted_token_ids", "num_rounds")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    generation: VerifierServiceGenerateRequest
+    emitted_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    num_rounds: int
+    def __init__(self, generation: _Optional[_Union[VerifierServiceGenerateRequest, _Mapping]] = ..., emitted_token_ids: _Optional[_Iterable[int]] = ..., num_rounds: _Optional[int] = ...) -> None: ...
+
 class VerifierServiceGenerateResponse(_message.Message):
     __slots__ = ("started", "run", "finished", "prompt")
     STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -60,14 +70,16 @@ class PromptLogprobs(_message.Message):
     def __init__(self, logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class TokenRun(_message.Message):
-    __slots__ = ("token_ids", "provenance", "logprobs")
+    __slots__ = ("token_ids", "provenance", "logprobs", "report")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     PROVENANCE_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     provenance: _containers.RepeatedScalarFieldContainer[_common_pb2.TokenProvenance]
     logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., provenance: _Optional[_Iterable[_Union[_common_pb2.TokenProvenance, str]]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    report: _common_pb2.RoundReport
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., provenance: _Optional[_Iterable[_Union[_common_pb2.TokenProvenance, str]]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., report: _Optional[_Union[_common_pb2.RoundReport, _Mapping]] = ...) -> None: ...
 
 class GenerationFinished(_message.Message):
     __slots__ = ("reason", "num_prompt_tokens", "num_generated_tokens", "num_cached_prompt_tokens", "speculation")

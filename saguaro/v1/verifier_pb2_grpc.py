@@ -40,6 +40,11 @@ class VerifierServiceStub:
                 request_serializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateRequest.SerializeToString,
                 response_deserializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
                 _registered_method=True)
+        self.Resume = channel.unary_stream(
+                '/saguaro.v1.VerifierService/Resume',
+                request_serializer=saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/saguaro.v1.VerifierService/Abort',
                 request_serializer=saguaro_dot_v1_dot_verifier__pb2.AbortRequest.SerializeToString,
@@ -68,6 +73,18 @@ class VerifierServiceServicer:
 
     def Generate(self, request, context):
         """Generates after a prompt. Cancelling the call aborts the generation.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Goes on with a generation that another verifier, or an earlier life of this one, had begun: as if this one had
+        emitted the tokens itself. In coupled mode the next tokens are those that would have come; in rejection mode they
+        follow the same law. Cancelling the call aborts the generation.
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,6 +124,11 @@ def add_VerifierServiceServicer_to_server(servicer, server):
             'Generate': grpc.unary_stream_rpc_method_handler(
                     servicer.Generate,
                     request_deserializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_stream_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.FromString,
                     response_serializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.SerializeToString,
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
@@ -157,6 +179,33 @@ class VerifierService:
             target,
             '/saguaro.v1.VerifierService/Generate',
             saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateRequest.SerializeToString,
+            saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/saguaro.v1.VerifierService/Resume',
+            saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.SerializeToString,
             saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
             options,
             channel_credentials,

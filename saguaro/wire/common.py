@@ -142,6 +142,7 @@ def identity_to_proto(identity: ModelIdentity) -> common_pb2.ModelIdentity:
         usable_vocabulary_tokens=identity.usable_vocabulary_tokens,
         context_limit_tokens=identity.context_limit_tokens,
         dtype=identity.dtype,
+        model_fingerprint=identity.model_fingerprint,
     )
 
 
@@ -153,6 +154,7 @@ def identity_from_proto(message: common_pb2.ModelIdentity) -> ModelIdentity:
         usable_vocabulary_tokens=message.usable_vocabulary_tokens,
         context_limit_tokens=message.context_limit_tokens,
         dtype=message.dtype,
+        model_fingerprint=message.model_fingerprint,
     )
 
 

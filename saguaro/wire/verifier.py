@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 from saguaro.errors import InvalidRequest
@@ -13,6 +14,7 @@ from saguaro.types import (
     GenerationRequest,
     GenerationStarted,
     PromptLogprobs,
+    Resumption,
     TokenRun,
     VerifierInfo,
 )
@@ -26,6 +28,8 @@ from saguaro.wire.common import (
     logprobs_to_proto,
     provenance_from_proto,
     provenance_to_proto,
+    round_report_from_proto,
+    round_report_to_proto,
     sampling_from_proto,
     sampling_to_proto,
     speculation_report_from_proto,
@@ -70,6 +74,23 @@ def generation_request_from_proto(message: pb.VerifierServiceGenerateRequest) ->
     )
 
 
+def resume_request_to_proto(request: GenerationRequest, resumption: Resumption) -> pb.ResumeRequest:
+    """What the gateway asks of the verifier that is to go on from `resumption`."""
+    return pb.ResumeRequest(
+        generation=generation_request_to_proto(request),
+        emitted_token_ids=resumption.token_ids,
+        num_rounds=resumption.num_rounds,
+    )
+
+
+def resume_request_from_proto(message: pb.ResumeRequest) -> GenerationRequest:
+    """What a verifier is asked to go on with; the same errors as for a new generation."""
+    return replace(
+        generation_request_from_proto(message.generation),
+        resumption=Resumption(tuple(message.emitted_token_ids), message.num_rounds),
+    )
+
+
 def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse:
     """One event of a generation as it goes out."""
     response = pb.VerifierServiceGenerateResponse()
@@ -84,6 +105,8 @@ def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse
             response.run.token_ids.extend(event.token_ids)
             response.run.provenance.extend(provenance_to_proto(event.provenance))
             response.run.logprobs.extend(logprobs_to_proto(event.logprobs))
+            if event.report is not None:
+                response.run.report.CopyFrom(round_report_to_proto(event.report))
         case GenerationFinished():
             response.finished.CopyFrom(
                 pb.GenerationFinished(
@@ -110,6 +133,7 @@ def event_from_proto(message: pb.VerifierServiceGenerateResponse) -> GenerationE
                 tuple(message.run.token_ids),
                 provenance_from_proto(message.run.provenance),
                 logprobs_from_proto(message.run.logprobs),
+                round_report_from_proto(message.run.report) if message.run.HasField("report") else None,
             )
         case "finished":
             finished = message.finished

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from saguaro.engine.fingerprint import tokenizer_fingerprint, tokenizer_identity
+from saguaro.engine.fingerprint import model_fingerprint, tokenizer_fingerprint, tokenizer_identity
 from saguaro.errors import ConfigurationError
-from tests.tiny_models import write_tiny_model
+from tests.tiny_models import noisy_copy, write_tiny_model
 
 
 def test_the_same_tokenizer_beside_other_weights_has_the_same_fingerprint(llama: Path, tmp_path: Path):
@@ -44,3 +44,20 @@ def test_a_broken_tokenizer_file_is_a_configuration_error(llama: Path, tmp_path:
 def test_reading_a_fingerprint_loads_no_torch():
     code = "import sys, saguaro.engine.fingerprint; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_other_weights_another_config_or_lossy_layers_are_another_model(llama: Path, tmp_path: Path):
+    own = model_fingerprint(llama)
+    shutil.copytree(llama, tmp_path / "same")
+    assert model_fingerprint(tmp_path / "same") == own
+    others = {own, model_fingerprint(llama, "int8"), model_fingerprint(noisy_copy(llama, tmp_path / "noisy", 1e-5))}
+    config = tmp_path / "same" / "config.json"
+    config.write_text(config.read_text().replace('"rms_norm_eps"', '"rms_norm_epsilon"'))
+    assert len(others | {model_fingerprint(tmp_path / "same")}) == 4
+
+
+def test_weights_that_are_none_are_a_configuration_error(llama: Path, tmp_path: Path):
+    shutil.copytree(llama, tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{broken}")
+    with pytest.raises(ConfigurationError, match="is not a safetensors file"):
+        model_fingerprint(tmp_path / "broken")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from saguaro.engine.fingerprint import tokenizer_fingerprint
+from saguaro.engine.fingerprint import model_fingerprint, tokenizer_fingerprint
 from saguaro.engine.loading import load_model
 from saguaro.errors import ConfigurationError
 from saguaro.types import ModelIdentity
@@ -41,7 +41,10 @@ def sharing_draft(llama: Path, tmp_path: Path) -> Path:
 
 def test_a_folder_is_loaded_with_its_identity_and_end_tokens(llama: Path):
     loaded = load(llama)
-    assert loaded.identity == ModelIdentity(llama.name, tokenizer_fingerprint(llama), 258, 512, "float32")
+    prints = {"tokenizer_fingerprint": tokenizer_fingerprint(llama), "model_fingerprint": model_fingerprint(llama)}
+    assert loaded.identity == ModelIdentity(
+        name=llama.name, usable_vocabulary_tokens=258, context_limit_tokens=512, dtype="float32", **prints
+    )
     assert loaded.eos_token_ids == (EOS_ID,)
     assert loaded.folder == llama
     assert torch.equal(loaded.model.lm_head.weight, load_file(llama / "model.safetensors")[LM_HEAD])

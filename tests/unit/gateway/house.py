@@ -14,10 +14,11 @@ from gateway.http.app import HttpDoor
 from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
-from gateway.verifier_client import VerifierClient
+from gateway.verifiers import VerifierPool
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.server import GrpcServer
 from saguaro.types import (
+    AcceptanceMode,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -26,6 +27,7 @@ from saguaro.types import (
     LookupResult,
     ModelIdentity,
     PromptLogprobs,
+    Resumption,
     RoundReport,
     SpeculationReport,
     TokenLogprobs,
@@ -34,7 +36,12 @@ from saguaro.types import (
     VerifierInfo,
 )
 from saguaro.v1 import gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
-from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
+from saguaro.wire.verifier import (
+    event_to_proto,
+    generation_request_from_proto,
+    resume_request_from_proto,
+    verifier_info_to_proto,
+)
 
 CONTEXT_LIMIT = 64
 RUN_LENGTH = 3
@@ -49,6 +56,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     vocabulary_size: int = 0
     name: str = "fake"
     hang_after_runs: int | None = None
+    refusal: Exception | None = None  # before anything is admitted
     error: Exception | None = None
     error_after_runs: int = 0
     finishes: bool = True
@@ -56,7 +64,9 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     metadata: dict[str, str] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    hangs: asyncio.Event = field(default_factory=asyncio.Event)
     aborted_ids: list[str] = field(default_factory=list)
+    num_running: int = 0  # as it reports
     num_runs: int = 0
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
@@ -69,8 +79,18 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.aborted.set()
         return verifier_pb2.AbortResponse()
 
+    async def GetLoad(self, request: Any, context: Any) -> verifier_pb2.GetLoadResponse:
+        return verifier_pb2.GetLoadResponse(num_running=self.num_running)
+
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        generation = generation_request_from_proto(request)
+        async for response in self._responses(generation_request_from_proto(request), context):
+            yield response
+
+    async def Resume(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for response in self._responses(resume_request_from_proto(request), context):
+            yield response
+
+    async def _responses(self, generation: GenerationRequest, context: Any) -> AsyncIterator[Any]:
         self.requests.append(generation)
         self.runs_before.append(self.num_runs)
         self.metadata = dict(context.invocation_metadata())
@@ -81,26 +101,38 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             self.ended.set()
 
     async def _events(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-        yield GenerationStarted(request.sampling.seed)
+        if self.refusal is not None:
+            raise self.refusal
+        yield GenerationStarted(request.sampling.seed, request.sampling.acceptance or AcceptanceMode.COUPLED)
         if request.prompt_logprobs:
             yield PromptLogprobs(tuple(TokenLogprobs(-float(token)) for token in request.prompt[1:]))
         tokens = self.answer[: request.max_tokens]
-        for index, start in enumerate(range(0, len(tokens), RUN_LENGTH)):
+        resumed = request.resumption or Resumption((), 0)
+        assert resumed.token_ids == tokens[: len(resumed.token_ids)]
+        for index, start in enumerate(range(len(resumed.token_ids), len(tokens), RUN_LENGTH), resumed.num_rounds):
             if self.error is not None and index == self.error_after_runs:
                 raise self.error
             if index == self.hang_after_runs:
-                await self.aborted.wait()
-                yield GenerationFinished(FinishReason.ABORTED, len(request.prompt), start, 0, SpeculationReport(True))
+                yield await self._aborted(request, start)
                 return
             run = tokens[start : start + RUN_LENGTH]
             self.num_runs += 1
             logprobs = tuple(TokenLogprobs(-float(token)) for token in run) if request.logprobs else ()
-            yield TokenRun(run, (TokenProvenance.CACHED_DRAFT,) * (len(run) - 1) + (TokenProvenance.BONUS,), logprobs)
-        if self.finishes:
+            provenance = (TokenProvenance.CACHED_DRAFT,) * (len(run) - 1) + (TokenProvenance.BONUS,)
+            report = RoundReport(index, RUN_LENGTH, len(run) - 1, LookupResult.HIT, 10, 20, 30, 40)
+            yield TokenRun(run, provenance, logprobs, report)
+        if self.hang_after_runs == -(-len(tokens) // RUN_LENGTH):
+            yield await self._aborted(request, len(tokens))
+        elif self.finishes:
             reason = FinishReason.STOP if len(tokens) == len(self.answer) else FinishReason.LENGTH
             rounds = ROUNDS if request.include_rounds else ()
             report = SpeculationReport(not request.disable_speculation, "", 2, 4, 4, 2, 0, 0, rounds)
             yield GenerationFinished(reason, len(request.prompt), len(tokens), 0, report)
+
+    async def _aborted(self, request: GenerationRequest, num_tokens: int) -> GenerationFinished:
+        self.hangs.set()
+        await self.aborted.wait()
+        return GenerationFinished(FinishReason.ABORTED, len(request.prompt), num_tokens, 0, SpeculationReport(True))
 
 
 @dataclass(frozen=True)
@@ -141,8 +173,10 @@ async def running_house(
         serving(verifier_on(0, verifier)) as verifier_server,
         serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
     ):
-        client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        answers = Answers(text, client, max_concurrent=max_concurrent)
+        verifiers = VerifierPool(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
+        await verifiers.start()
+        await verifiers.wait_until_usable(10)
+        answers = Answers(text, verifiers, max_concurrent=max_concurrent, patience_seconds=0.5)
         servicer.open(answers)
         door.open(answers)
         await http.start()
@@ -150,7 +184,7 @@ async def running_house(
             yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
         finally:
             await http.stop()
-            await client.close()
+            await verifiers.close()
 
 
 def verifier_on(port: int, fake: FakeVerifier) -> GrpcServer:

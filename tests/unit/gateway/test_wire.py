@@ -34,6 +34,7 @@ from saguaro.types import (
     ModelIdentity,
     OpenSequence,
     PromptLogprobs,
+    Resumption,
     RoundReport,
     SamplingParams,
     SpeculationReport,
@@ -47,7 +48,7 @@ from saguaro.wire import common, gateway, speculator, verifier
 
 ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
-IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32")
+IDENTITY = ModelIdentity("name", "ab" * 32, 49152, 8192, "float32", "cd" * 32)
 SAMPLING = SamplingParams(
     0.5,
     0.25,
@@ -85,6 +86,15 @@ def test_a_generation_request_survives_the_wire() -> None:
     assert verifier.generation_request_from_proto(wire) == request
 
 
+@pytest.mark.parametrize("resumption", [Resumption((3, 2**32 - 1), 1), Resumption((), 0)])
+def test_a_resumed_request_survives_the_wire(resumption: Resumption) -> None:
+    request = GenerationRequest("id", (1, 2), SAMPLING, "m", 7, resumption=resumption)
+    wire = verifier_pb2.ResumeRequest.FromString(
+        verifier.resume_request_to_proto(request, resumption).SerializeToString()
+    )
+    assert verifier.resume_request_from_proto(wire) == request
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -92,6 +102,7 @@ def test_a_generation_request_survives_the_wire() -> None:
         PromptLogprobs(()),
         PromptLogprobs(LOGPROBS),
         TokenRun((5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS), LOGPROBS),
+        TokenRun((5,), (TokenProvenance.PLAIN,), (), ROUND),
         TokenRun((5,), (TokenProvenance.PLAIN,)),
         GenerationFinished(FinishReason.ABORTED, 3, 4, 2, REPORT),
     ],

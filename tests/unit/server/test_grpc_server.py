@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from saguaro.config import GatewaySettings
-from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.errors import ConfigurationError, InvalidRequest, Unavailable
 from saguaro.server import GrpcServer, current_request_id, serve
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
@@ -157,15 +157,18 @@ def test_a_drain_refuses_new_calls_and_finishes_those_that_run() -> None:
     asyncio.run(scenario())
 
 
-def test_a_call_that_outlasts_the_drain_is_cut() -> None:
+def test_a_call_that_outlasts_the_drain_is_cut_and_told_to_go_elsewhere() -> None:
     async def scenario() -> None:
         async with running(Servicer()) as (server, channel):
             await server.admit()
             call = stub(channel).Generate(pb.GenerateRequest())
             await call.read()
             await asyncio.wait_for(server.stop(0.05), 5)
-            with pytest.raises(grpc.aio.AioRpcError):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"the gateway drained for 0\.05 s and ends") as cut:
                 await call.read()
+            error = error_of(cut.value, "the gateway")
+            assert isinstance(error, Unavailable)
+            assert error.retry_after_seconds == 1.0
 
     asyncio.run(scenario())
 

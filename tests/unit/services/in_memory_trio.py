@@ -59,6 +59,10 @@ class Answer:
         return [token for event in self.events if isinstance(event, TokenRun) for token in event.token_ids]
 
     @property
+    def runs(self) -> list[TokenRun]:
+        return [event for event in self.events if isinstance(event, TokenRun)]
+
+    @property
     def provenance(self) -> list[int]:
         return [source for event in self.events if isinstance(event, TokenRun) for source in event.provenance]
 
@@ -204,6 +208,9 @@ class InMemoryTrio:
     def _sequence(self, request: GenerationRequest, sink: EventSink) -> Sequence:
         constraint = request.sampling.constraint
         assert constraint is None or self._compiler is not None
+        state = None if constraint is None or self._compiler is None else self._compiler.compile(constraint)
+        if state is not None and request.resumption is not None:
+            state.advance(request.resumption.token_ids)
         self._next_id += 1
         return Sequence(
             self._next_id,
@@ -212,7 +219,7 @@ class InMemoryTrio:
             sink,
             eos_token_ids=self._eos_token_ids,
             length_limit=min(self.target.context_limit, self._num_slots),
-            constraint=None if constraint is None or self._compiler is None else self._compiler.compile(constraint),
+            constraint=state,
         )
 
     def _forward(self, chunks: Iterable[Chunk]) -> Logits:

@@ -1,0 +1,142 @@
+"""One generation, whatever happens to its verifiers: where one is lost, another one goes on.
+
+In coupled mode, and at temperature 0, the tokens are those that the lost verifier would have sent; in rejection mode
+they follow the same law, given the tokens that came before. Tokens count once they are here: what was on its way from
+the lost verifier is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator
+
+from gateway.verifier_client import VerifierAway
+from gateway.verifiers.member import Member
+from gateway.verifiers.pool import VerifierPool
+from gateway.verifiers.progress import Progress
+from saguaro.errors import SequenceFault, Unavailable
+from saguaro.types import (
+    GenerationEvent,
+    GenerationFinished,
+    GenerationRequest,
+    GenerationStarted,
+    ModelIdentity,
+    TokenRun,
+)
+
+logger = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 0.2  # before verifiers are asked again that all refused
+
+
+class Generation:
+    """Begin it with `events`; `stop` ends it early with its last event.
+
+    A generation that no verifier has admitted yet is refused as soon as no verifier takes it: its caller can try
+    again. One that was admitted, or `must_start` since its caller has seen other choices of the same request, waits for
+    up to `patience_seconds` from its last token on for a verifier that comes back.
+    """
+
+    def __init__(
+        self,
+        pool: VerifierPool,
+        request: GenerationRequest,
+        model: ModelIdentity,
+        *,
+        patience_seconds: float,
+        must_start: bool = False,
+    ) -> None:
+        self._pool = pool
+        self._asked = request  # of the verifier that has it now
+        self._progress = Progress(request)
+        self._patience_seconds = patience_seconds
+        self._model = model
+        self._prompt = request.prompt
+        self._is_started = False
+        self._must_start = must_start
+        self._is_stopped = False
+        self._member: Member | None = None
+        self._lost_at: float | None = None  # since when nothing has come
+        self._refused_by: set[Member] = set()
+
+    async def events(self, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
+        """Started once, then what follows, without a seam. Closing the iterator early aborts the generation.
+
+        Raises Unavailable where no verifier takes it or goes on with it in time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        nobody = Unavailable(self._pool.complaints or f"no verifier serves {self._model.name} any more")
+        member = await self._find(nobody, time.monotonic(), deadline)
+        while True:
+            try:
+                async with contextlib.aclosing(self._events_of(member, deadline - time.monotonic())) as events:
+                    async for event in events:
+                        yield event
+                return
+            except VerifierAway as away:
+                if self._is_stopped:
+                    yield self._progress.stopped(str(away))
+                    return
+                self._refused_by.add(member)
+                if not away.is_refusal:
+                    member.eject(str(away))
+                self._lost_at = self._lost_at or time.monotonic()
+                member = await self._find(away, self._lost_at, deadline)
+                self._asked = self._progress.resume()
+                logger.warning(
+                    "request %s: %s; it goes on at %s after %d tokens",
+                    *(self._asked.request_id, away, member.address, len(self._progress.token_ids)),
+                )
+
+    async def stop(self) -> None:
+        """Tell the verifier that its caller has all it wants: Finished comes next, from there or from here."""
+        self._is_stopped = True
+        if self._member is not None:
+            with contextlib.suppress(Unavailable):  # its stream breaks, too, sooner or later, and that is handled
+                await self._member.client.abort(self._asked.request_id)
+
+    async def _events_of(self, member: Member, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
+        """What comes from this verifier, up to Finished."""
+        self._member = member
+        self._pool.served(self._tokens, member)
+        with member.counted():
+            async with contextlib.aclosing(member.client.generate(self._asked, max(timeout_seconds, 0.0))) as events:
+                async for event in events:
+                    self._progress.take(event)
+                    match event:
+                        case GenerationStarted() if self._is_started:
+                            continue  # the caller has seen one
+                        case GenerationStarted():
+                            self._is_started = True
+                        case TokenRun():
+                            self._lost_at = None
+                            self._refused_by.clear()
+                        case GenerationFinished():
+                            self._pool.served(self._tokens, member)
+                            yield self._progress.whole(event)
+                            return
+                    yield event
+        raise SequenceFault(f"the verifier ended request {self._asked.request_id} without saying why")
+
+    async def _find(self, why: Unavailable, since: float, deadline: float) -> Member:
+        """The verifier to begin or go on at. Raises Unavailable, `why` in its words, where none comes in time."""
+        give_up_at = min(since + self._patience_seconds, deadline)
+        while (member := self._pool.choose(self._tokens, self._model, without=self._refused_by)) is None:
+            if not (self._is_started or self._must_start):
+                raise why
+            if time.monotonic() >= give_up_at:
+                raise Unavailable(
+                    f"{why}; no verifier went on within {self._patience_seconds:g} s", why.retry_after_seconds
+                )
+            await asyncio.sleep(_PAUSE_SECONDS)
+            self._refused_by.clear()
+            if not self._pool.usable:
+                await self._pool.wait_for_change(give_up_at - time.monotonic())
+        return member
+
+    @property
+    def _tokens(self) -> tuple[int, ...]:
+        return (*self._prompt, *self._progress.token_ids)

@@ -1,0 +1,143 @@
+"""One verifier of the pool: whether it can be used, and how busy it is, kept up to date in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+from gateway.verifier_client import VerifierAway, VerifierClient
+from saguaro.errors import SaguaroError
+from saguaro.types import VerifierInfo
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+_LOAD_SECONDS = 0.5
+
+
+class Member:
+    """Usable while its health says SERVING and `judge` finds nothing against who it is.
+
+    `judge` gives the reasons against a verifier, "" for none. `on_change` hears of every turn for better or worse.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        client: VerifierClient,
+        *,
+        judge: Callable[[Member, VerifierInfo], str],
+        on_change: Callable[[Member], None],
+    ) -> None:
+        self.address = address
+        self.client = client
+        self.reason = f"{client.peer} was not reached yet"  # why it is not usable; "" while it is
+        self.is_unfit = False  # it serves, but not what is wanted
+        self.info: VerifierInfo | None = None  # as it was when it was usable last; None while it is unfit
+        self._judge = judge
+        self._on_change = on_change
+        self._num_own = 0
+        self._num_reported = self._num_own_when_reported = 0
+        self._is_silent = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to look after it."""
+        self._tasks = [asyncio.create_task(self._keep_watch()), asyncio.create_task(self._keep_load())]
+
+    async def close(self) -> None:
+        """End the connection and all that uses it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.reason = f"{self.client.peer} is not used any more"
+        await self.client.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether generations may be sent there now."""
+        return not self.reason
+
+    @property
+    def load(self) -> tuple[bool, int]:
+        """For comparison, the least loaded first: whether it keeps silent when asked, and its sequences.
+
+        These are what it last reported, everyone's, and since then the difference in our own.
+        """
+        return self._is_silent, max(self._num_reported + self._num_own - self._num_own_when_reported, self._num_own)
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Around a generation of ours there."""
+        self._num_own += 1
+        try:
+            yield
+        finally:
+            self._num_own -= 1
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no generation of ours is there."""
+        return self._num_own == 0
+
+    def eject(self, reason: str) -> None:
+        """It failed: not used until its health, asked anew after a pause, says that it serves."""
+        if not self.is_usable:
+            return  # the watch knows already
+        self._turn(reason)
+        self._tasks[0].cancel()
+        self._tasks[0] = asyncio.create_task(self._keep_watch(_FIRST_PAUSE_SECONDS))
+
+    def judge_anew(self) -> None:
+        """What is wanted has changed."""
+        if self.is_unfit:
+            self._tasks[0].cancel()
+            self._tasks[0] = asyncio.create_task(self._keep_watch())
+
+    async def _keep_watch(self, pause: float = 0.0) -> None:
+        while True:
+            # Jittered: the gateways of a verifier that restarts do not all dial at once.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+            try:
+                async with contextlib.aclosing(self.client.watch()) as changes:
+                    async for is_serving in changes:
+                        if is_serving:
+                            await self._meet()
+                            pause = 0.0
+                        else:
+                            self._turn(f"{self.client.peer} is starting or draining")
+                self._turn(f"{self.client.peer} does not say any more whether it serves")
+            except SaguaroError as error:
+                self._turn(str(error), is_unfit=not isinstance(error, VerifierAway))
+
+    async def _meet(self) -> None:
+        """It serves; who is it?"""
+        info = await self.client.info()
+        against = self._judge(self, info)
+        self.info = None if against else info
+        self._turn(against, is_unfit=bool(against))
+
+    def _turn(self, reason: str, *, is_unfit: bool = False) -> None:
+        if reason == self.reason:
+            return
+        if reason:
+            logger.log(logging.WARNING if self.is_usable or is_unfit else logging.INFO, "not used: %s", reason)
+        else:
+            logger.info("%s is used", self.client.peer)
+        self.reason, self.is_unfit = reason, is_unfit
+        self._on_change(self)
+
+    async def _keep_load(self) -> None:
+        while True:
+            await asyncio.sleep(_LOAD_SECONDS)
+            if self.is_usable:
+                try:
+                    self._num_reported = await self.client.num_sequences()
+                    self._num_own_when_reported = self._num_own
+                    self._is_silent = False
+                except SaguaroError:
+                    self._is_silent = True  # whether it is gone, the watch finds out
