@@ -19,6 +19,7 @@ from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
+    ModelIdentity,
     PromptLogprobs,
     TokenIds,
     TokenRun,
@@ -107,6 +108,15 @@ class Answers:
         info = await self._known(model)
         validate_vocabulary("token_ids", token_ids, info.model)
         return await asyncio.to_thread(self._text.decode, list(token_ids))
+
+    async def identity(self, model: str) -> ModelIdentity:
+        """What is served under the name. Raises ModelNotFound."""
+        return (await self._known(model)).model
+
+    @property
+    def text(self) -> TextModel:
+        """The model's text side."""
+        return self._text
 
     def token_bytes(self, token_id: int) -> bytes:
         """What one token adds to a text."""

@@ -11,10 +11,14 @@ from typing import Any
 
 from gateway.answers import Answers
 from gateway.http.app import HttpDoor
+from gateway.http.replies import Document
 from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
+from gateway.sessions import Sessions, StoreLimits, open_store
+from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
+from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.server import GrpcServer
 from saguaro.types import (
@@ -38,6 +42,7 @@ from saguaro.wire.verifier import event_to_proto, generation_request_from_proto,
 
 CONTEXT_LIMIT = 64
 RUN_LENGTH = 3
+SESSION_LIMITS = StoreLimits(ttl_seconds=60, max_sessions=16)
 ROUNDS = tuple(RoundReport(r, 2, 2, LookupResult.HIT, 10, 20, 30, 40) for r in (1, 2))
 
 
@@ -48,6 +53,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     answer: tuple[int, ...] = ()
     vocabulary_size: int = 0
     name: str = "fake"
+    fingerprint: str = "f" * 64
+    context_limit: int = CONTEXT_LIMIT
     hang_after_runs: int | None = None
     error: Exception | None = None
     error_after_runs: int = 0
@@ -61,7 +68,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
-        model = ModelIdentity(self.name, "f" * 64, self.vocabulary_size, CONTEXT_LIMIT, "float32")
+        model = ModelIdentity(self.name, self.fingerprint, self.vocabulary_size, self.context_limit, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
     async def Abort(self, request: Any, context: Any) -> verifier_pb2.AbortResponse:
@@ -122,6 +129,10 @@ async def running_house(
     answer: str = "The saguaro 🌵 is größer.",
     max_concurrent: int = 8,
     max_body_bytes: int = 1 << 20,
+    session_store: str = "memory",
+    session_limits: StoreLimits = SESSION_LIMITS,
+    max_session_tokens: int = 4096,
+    resume_seconds: float = 0.0,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -143,13 +154,20 @@ async def running_house(
     ):
         client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
         answers = Answers(text, client, max_concurrent=max_concurrent)
-        servicer.open(answers)
-        door.open(answers)
+        store = open_store(session_store, session_limits)
+        sessions = Sessions(answers, store, max_tokens=max_session_tokens)
+        bounds = StreamBounds(resume_seconds, max_streams=max_concurrent)
+        events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
+        servicer.open(answers, sessions, events)
+        door.open(answers, sessions, chunks)
         await http.start()
         try:
             yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
         finally:
             await http.stop()
+            await events.close()
+            await chunks.close()
+            await store.close()
             await client.close()
 
 
