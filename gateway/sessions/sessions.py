@@ -43,27 +43,16 @@ class Sessions:
     async def create(self, model: str, messages: tuple[ChatMessage, ...]) -> SessionInfo:
         """A new session that begins with `messages`, which may be none."""
         served = await self._answers.identity(model)
-        session_id = secrets.token_hex(16)
-        await self._store.create(session_id, Session(served.name, time.time(), messages).to_bytes())
-        return await self.get(session_id)
+        session_id, session = secrets.token_hex(16), Session(served.name, time.time(), messages)
+        expires_at = await self._store.create(session_id, session.to_bytes())
+        return _info(session_id, session, expires_at, is_busy=False)
 
     async def get(self, session_id: str) -> SessionInfo:
         """Raises SessionNotFound."""
         stored = await self._store.read(session_id)
         if stored is None:
             raise not_found(session_id)
-        session = Session.from_bytes(stored.record)
-        return SessionInfo(
-            session_id=session_id,
-            model=session.model,
-            created_at=session.created_at,
-            expires_at=stored.expires_at,
-            num_turns=session.num_turns,
-            num_tokens=0 if session.kept is None else len(session.kept.token_ids),
-            messages=session.messages,
-            prefix_reused=session.prefix_reused,
-            is_busy=stored.is_held,
-        )
+        return _info(session_id, Session.from_bytes(stored.record), stored.expires_at, is_busy=stored.is_held)
 
     async def delete(self, session_id: str) -> None:
         """Raises SessionNotFound. A turn that runs goes on, and is told at its end that it is not kept."""
@@ -138,4 +127,18 @@ def _after(
         num_turns=before.num_turns + 1,
         prefix_reused=None if before.kept is None else prompt.num_reused > 0,
         kept=KeptTokens(fingerprint, prompt.token_ids + emitted, len(prompt.token_ids), prompt.text),
+    )
+
+
+def _info(session_id: str, session: Session, expires_at: float, *, is_busy: bool) -> SessionInfo:
+    return SessionInfo(
+        session_id=session_id,
+        model=session.model,
+        created_at=session.created_at,
+        expires_at=expires_at,
+        num_turns=session.num_turns,
+        num_tokens=0 if session.kept is None else len(session.kept.token_ids),
+        messages=session.messages,
+        prefix_reused=session.prefix_reused,
+        is_busy=is_busy,
     )

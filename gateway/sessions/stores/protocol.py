@@ -36,8 +36,8 @@ class SessionStore(Protocol):
 
     lease_seconds: float
 
-    async def create(self, session_id: str, record: bytes) -> None:
-        """Raises Unavailable where the store is full."""
+    async def create(self, session_id: str, record: bytes) -> float:
+        """When it will be forgotten, in seconds since 1970. Raises Unavailable where the store is full."""
 
     async def read(self, session_id: str) -> StoredSession | None:
         """None for an unknown session. To look is no use: it does not delay the end."""

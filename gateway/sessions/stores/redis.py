@@ -29,10 +29,10 @@ _CREATE = (  # record, ttl, max_sessions
     _NOW
     + """
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return 0 end
+if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return false end
 redis.call('HSET', KEYS[1], 'record', ARGV[2])
 keep(tonumber(ARGV[3]))
-return 1
+return now + tonumber(ARGV[3])
 """
 )
 _READ = (
@@ -103,10 +103,12 @@ class RedisStore:
         except ValueError as error:
             raise ConfigurationError(f"session_store {self._peer} is no address: {error}") from None
 
-    async def create(self, session_id: str, record: bytes) -> None:
-        """Raises Unavailable where the store is full."""
-        if not await self._run(_CREATE, session_id, record, self._ttl_ms, self._max_sessions):
+    async def create(self, session_id: str, record: bytes) -> float:
+        """When it will be forgotten. Raises Unavailable where the store is full."""
+        end_ms: int | None = await self._run(_CREATE, session_id, record, self._ttl_ms, self._max_sessions)
+        if end_ms is None:
             raise Unavailable(full(self._max_sessions))
+        return end_ms / 1000
 
     async def read(self, session_id: str) -> StoredSession | None:
         """None for an unknown session."""

@@ -44,9 +44,9 @@ class SqliteStore:
             self._thread.shutdown()
             raise ConfigurationError(f"the session store {path} cannot be opened: {error}") from None
 
-    async def create(self, session_id: str, record: bytes) -> None:
-        """Raises Unavailable where the store is full."""
-        await self._run(lambda: self._create(session_id, record))
+    async def create(self, session_id: str, record: bytes) -> float:
+        """When it will be forgotten. Raises Unavailable where the store is full."""
+        return await self._run(lambda: self._create(session_id, record))
 
     async def read(self, session_id: str) -> StoredSession | None:
         """None for an unknown session."""
@@ -81,16 +81,16 @@ class SqliteStore:
 
     # --- on the store's thread ----------------------------------------------------------------------------------------
 
-    def _create(self, session_id: str, record: bytes) -> None:
+    def _create(self, session_id: str, record: bytes) -> float:
         now = self._clock()
+        end = now + self._limits.ttl_seconds
         with self._transaction():
             self._database.execute("DELETE FROM sessions WHERE expires_at <= ?", (now,))
             (count,) = self._database.execute("SELECT count(*) FROM sessions").fetchone()
             if count >= self._limits.max_sessions:
                 raise Unavailable(full(self._limits.max_sessions))
-            self._database.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)", (session_id, record, now + self._limits.ttl_seconds)
-            )
+            self._database.execute("INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)", (session_id, record, end))
+        return end
 
     def _read(self, session_id: str) -> StoredSession | None:
         now = self._clock()

@@ -48,7 +48,7 @@ ROUNDS = tuple(RoundReport(r, 2, 2, LookupResult.HIT, 10, 20, 30, 40) for r in (
 
 @dataclass
 class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
-    """Emits `answer`, RUN_LENGTH tokens a run, up to max_tokens; can hang after a run, or raise instead."""
+    """Emits `answer`, RUN_LENGTH tokens a run, up to max_tokens; can hang or pause after a run, or raise instead."""
 
     answer: tuple[int, ...] = ()
     vocabulary_size: int = 0
@@ -56,6 +56,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     fingerprint: str = "f" * 64
     context_limit: int = CONTEXT_LIMIT
     hang_after_runs: int | None = None
+    pause_after_runs: int | None = None
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)  # ends every pause
     error: Exception | None = None
     error_after_runs: int = 0
     finishes: bool = True
@@ -99,6 +101,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
                 await self.aborted.wait()
                 yield GenerationFinished(FinishReason.ABORTED, len(request.prompt), start, 0, SpeculationReport(True))
                 return
+            if index == self.pause_after_runs:
+                await self.go_on.wait()
             run = tokens[start : start + RUN_LENGTH]
             self.num_runs += 1
             logprobs = tuple(TokenLogprobs(-float(token)) for token in run) if request.logprobs else ()
