@@ -115,14 +115,15 @@ class Streams(Generic[Item]):
 
     async def cancel(self, request_id: str) -> None:
         """Ends the stream and forgets it. Raises StreamNotFound."""
-        self._found(request_id).error = StreamNotFound(f'the stream of request "{request_id}" was cancelled')
-        await self._end(request_id)
+        stream = self._found(request_id)
+        stream.error = StreamNotFound(f'the stream of request "{request_id}" was cancelled')
+        await self._forget(request_id)
 
     async def close(self) -> None:
         """Ends all."""
         for request_id, stream in list(self._streams.items()):
             stream.error = Unavailable("the gateway is stopping")
-            await self._end(request_id)
+            self._forget(request_id)
         await asyncio.gather(*self._ending)
 
     def _check_keeps(self) -> None:
@@ -208,17 +209,18 @@ class Streams(Generic[Item]):
         loop = asyncio.get_running_loop()
         stream.forgetting = loop.call_later(self._bounds.resume_seconds, self._forget, request_id)
 
-    def _forget(self, request_id: str) -> None:
-        ending = asyncio.create_task(self._end(request_id))
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-
-    async def _end(self, request_id: str) -> None:
-        stream = self._streams.pop(request_id, None)
-        if stream is None:
-            return
+    def _forget(self, request_id: str) -> asyncio.Task[None]:
+        """The id is free at once; the task ends when the stream's source has ended."""
+        stream = self._streams.pop(request_id)
         if stream.forgetting is not None:
             stream.forgetting.cancel()
-        assert stream.reading is not None
-        stream.reading.cancel()
-        await asyncio.gather(stream.reading, return_exceptions=True)
+        ending = asyncio.create_task(_end(stream))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        return ending
+
+
+async def _end(stream: _KeptStream[Item]) -> None:
+    assert stream.reading is not None
+    stream.reading.cancel()
+    await asyncio.gather(stream.reading, return_exceptions=True)
