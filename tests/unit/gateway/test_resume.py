@@ -19,7 +19,7 @@ from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_request_to_proto
 from saguaro.wire.status import error_of
 from tests.unit.gateway.house import House, running_house
-from tests.unit.gateway.session_door import door_of
+from tests.unit.gateway.session_door import door_at
 
 ANSWER = "The saguaro 🌵 is größer. " * 2
 ASKED = AnswerRequest(TextPrompt("Tell"), seed=1, n=2, resumable=True)
@@ -146,7 +146,7 @@ def test_the_generation_goes_on_while_nobody_reads_and_its_turn_is_kept(text_fol
     async def scenario() -> None:
         async with (
             client_in_house(text_folder, pause_after_runs=1, context_limit=4096) as (house, client),
-            door_of(house) as door,
+            door_at(house.address) as door,
         ):
             name = (await door.create()).session_id
             asked = AnswerRequest(ChatPrompt((ChatMessage("user", "Tell"),)), session_id=name, resumable=True)
