@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from saguaro.errors import InvalidRequest, StreamNotFound, Unavailable
+from saguaro.errors import InvalidRequest, StreamNotFound
 
 Item = TypeVar("Item")
 
@@ -91,7 +91,7 @@ class Streams(Generic[Item]):
         if before is not None and not before.has_ended:
             raise InvalidRequest("x-request-id", f'request id "{request_id}" is that of a stream that still runs')
         if before is not None:
-            self._forget(request_id)
+            self._forget(request_id, "its id was used again")
         self._make_room()
         stream = self._streams[request_id] = _KeptStream[Item]()
         stream.reading = asyncio.create_task(self._read(stream, items))
@@ -115,15 +115,13 @@ class Streams(Generic[Item]):
 
     async def cancel(self, request_id: str) -> None:
         """Ends the stream and forgets it. Raises StreamNotFound."""
-        stream = self._found(request_id)
-        stream.error = StreamNotFound(f'the stream of request "{request_id}" was cancelled')
-        await self._forget(request_id)
+        self._found(request_id)
+        await self._forget(request_id, "it was cancelled")
 
     async def close(self) -> None:
         """Ends all."""
-        for request_id, stream in list(self._streams.items()):
-            stream.error = Unavailable("the gateway is stopping")
-            self._forget(request_id)
+        for request_id in list(self._streams):
+            self._forget(request_id, "the gateway is stopping")
         await asyncio.gather(*self._ending)
 
     def _check_keeps(self) -> None:
@@ -145,7 +143,7 @@ class Streams(Generic[Item]):
         if len(self._streams) >= self._bounds.max_streams:
             ended = next((key for key, stream in self._streams.items() if stream.has_ended), None)
             if ended is not None:
-                self._forget(ended)
+                self._forget(ended, "others took its place")
 
     # --- the stream's side --------------------------------------------------------------------------------------------
 
@@ -158,8 +156,7 @@ class Streams(Generic[Item]):
             stream.error = error
         finally:
             stream.has_ended = True
-            async with stream.changed:
-                stream.changed.notify_all()
+            await _tell(stream)
 
     async def _append(self, stream: _KeptStream[Item], item: Item) -> None:
         async with stream.changed:
@@ -202,18 +199,22 @@ class Streams(Generic[Item]):
             stream.followers.discard(follower)
             if not stream.followers and self._streams.get(request_id) is stream:
                 self._forget_later(request_id, stream)
+            await _tell(stream)  # the source may have waited for this client
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def _forget_later(self, request_id: str, stream: _KeptStream[Item]) -> None:
-        loop = asyncio.get_running_loop()
-        stream.forgetting = loop.call_later(self._bounds.resume_seconds, self._forget, request_id)
+        stream.forgetting = asyncio.get_running_loop().call_later(
+            self._bounds.resume_seconds, self._forget, request_id, "nobody came back for it in time"
+        )
 
-    def _forget(self, request_id: str) -> asyncio.Task[None]:
-        """The id is free at once; the task ends when the stream's source has ended."""
+    def _forget(self, request_id: str, because: str) -> asyncio.Task[None]:
+        """The id is free at once; the task ends when the stream's source has ended. Who still follows is told why."""
         stream = self._streams.pop(request_id)
         if stream.forgetting is not None:
             stream.forgetting.cancel()
+        if not stream.has_ended:
+            stream.error = StreamNotFound(f'the stream of request "{request_id}" was ended: {because}')
         ending = asyncio.create_task(_end(stream))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
@@ -224,3 +225,8 @@ async def _end(stream: _KeptStream[Item]) -> None:
     assert stream.reading is not None
     stream.reading.cancel()
     await asyncio.gather(stream.reading, return_exceptions=True)
+
+
+async def _tell(stream: _KeptStream[Item]) -> None:
+    async with stream.changed:
+        stream.changed.notify_all()

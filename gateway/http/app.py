@@ -63,8 +63,8 @@ class HttpDoor:
             Route("/v1/sessions", _guarded(self._create_session, {}), methods=["POST"]),
             Route("/v1/sessions/{session_id}", _guarded(self._session, {})),
             Route("/v1/sessions/{session_id}", _guarded(self._delete_session, {}), methods=["DELETE"]),
-            Route("/v1/streams/{request_id}", _guarded(self._resume_stream, _RESUMED)),
-            Route("/v1/streams/{request_id}", _guarded(self._cancel_stream, {}), methods=["DELETE"]),
+            Route("/v1/streams/{request_id:path}", _guarded(self._resume_stream, _RESUMED)),
+            Route("/v1/streams/{request_id:path}", _guarded(self._cancel_stream, {}), methods=["DELETE"]),
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 

@@ -41,8 +41,14 @@ class Sessions:
         self._max_tokens = max_tokens
 
     async def create(self, model: str, messages: tuple[ChatMessage, ...]) -> SessionInfo:
-        """A new session that begins with `messages`, which may be none."""
+        """A new session that begins with `messages`, which may be none. InvalidRequest where they alone fill it."""
         served = await self._answers.identity(model)
+        num_tokens = await asyncio.to_thread(self._num_tokens, messages)
+        if num_tokens >= self._max_tokens:
+            raise InvalidRequest(
+                "messages",
+                f"the messages have {num_tokens} tokens; this gateway keeps sessions of up to {self._max_tokens}",
+            )
         session_id, session = secrets.token_hex(16), Session(served.name, time.time(), messages)
         expires_at = await self._store.create(session_id, session.to_bytes())
         return _info(session_id, session, expires_at, is_busy=False)
@@ -94,6 +100,11 @@ class Sessions:
                             # Before the client hears of the end: it may send its next turn at once.
                             await hold.keep(_after(session, (*messages, answer), prompt, tuple(emitted), fingerprint))
                     yield event
+
+    def _num_tokens(self, messages: tuple[ChatMessage, ...]) -> int:
+        # Not yet put through the template, which may want a user's message too.
+        texts = [f"{message.role}\n{message.content}" for message in messages]
+        return sum(len(self._answers.text.encode_rendered(text)) for text in texts)
 
     def _room(self, prompt: TokenIds, max_tokens: int | None) -> int:
         """What the answer may have. Raises InvalidRequest where the session's limit leaves nothing for it."""

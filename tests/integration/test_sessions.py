@@ -17,6 +17,7 @@ from tests.unit.gateway.session_door import Door, door_at
 
 BLOCK_SIZE = 16
 MOST_SHARE_OF_COLD = 0.25
+QUESTIONS = "\n".join(PROMPTS[:12]) + "\n"
 SYSTEM = ChatMessage("system", "You are brief.")
 
 
@@ -95,12 +96,14 @@ def test_a_stream_resumed_after_any_number_of_events_is_the_undisturbed_one(trio
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_on_the_demo_pair_the_second_turn_is_warm_and_the_targets_own(demo_trio: Trio) -> None:
     async def scenario() -> tuple[Answer, Answer]:
         async with door_at(demo_trio.gateway_address) as door:
-            text = "Here are some questions.\n" + "\n".join(PROMPTS)
-            repeated = (text + "\n") * (1500 // (len(text) // 5) + 1)
-            return await two_turns(door, repeated, "Answer the first of them.", max_tokens=48)
+            with Client(demo_trio.gateway_address) as client:
+                num_tokens = len(client.tokenize(QUESTIONS))
+            questions = QUESTIONS * (1500 // num_tokens + 1)
+            return await two_turns(door, questions, "Answer the first of them.", max_tokens=48)
 
     cold, warm = asyncio.run(scenario())
     assert cold.num_prompt_tokens >= 1500

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from gateway.sessions.stores.protocol import StoredSession, StoreLimits, busy, full
@@ -40,7 +41,7 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(1, "sessions")
         try:
             self._database = self._thread.submit(_opened, path).result()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             self._thread.shutdown()
             raise ConfigurationError(f"the session store {path} cannot be opened: {error}") from None
 
@@ -152,6 +153,8 @@ class SqliteStore:
 
 
 def _opened(path: str) -> sqlite3.Connection:
+    if path != IN_MEMORY:
+        Path(path).touch(mode=0o600)  # what users said is nobody else's; SQLite's other files take the same mode
     database = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None)
     try:
         database.execute("PRAGMA journal_mode = WAL")

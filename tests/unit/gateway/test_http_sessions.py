@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI, ConflictError, NotFoundError
 
+from gateway.http.openapi import openapi_document
 from tests.unit.gateway.house import House
 from tests.unit.gateway.test_http import ANSWER, in_house
 
@@ -107,3 +108,12 @@ def test_a_completion_of_text_cannot_be_a_turn_and_other_methods_are_not_allowed
             assert (await http.post("/v1/sessions", json={"model": "gpt"})).status_code == 404
 
     in_house(text_folder, work)
+
+
+def test_the_openapi_document_describes_the_routes_and_their_names() -> None:
+    document = openapi_document()
+    assert set(document["paths"]["/v1/sessions/{session_id}"]) == {"get", "delete", "parameters"}
+    assert [item["name"] for item in document["paths"]["/v1/streams/{request_id}"]["parameters"]] == ["request_id"]
+    assert "messages" in document["components"]["schemas"]["SessionBody"]["properties"]
+    for field in ("session_id", "resumable"):
+        assert field in document["components"]["schemas"]["ChatBody"]["properties"]

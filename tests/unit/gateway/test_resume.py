@@ -183,10 +183,16 @@ def test_a_cancelled_stream_ends_the_generation(text_folder: Path, over_http: bo
             httpx2.AsyncClient(base_url=house.http_url) as http,
         ):
             if over_http:
-                async with http.stream("POST", "/v1/completions", json=BODY, headers={"x-request-id": "r"}) as response:
+                async with http.stream(
+                    "POST", "/v1/completions", json=BODY, headers={"x-request-id": "a/b?"}
+                ) as response:
                     await sse_events(response, 2)
-                assert (await http.delete("/v1/streams/r")).json() == {"id": "r", "object": "stream", "deleted": True}
-                gone = await http.get("/v1/streams/r")
+                assert (await http.delete("/v1/streams/a/b%3F")).json() == {
+                    "id": "a/b?",
+                    "object": "stream",
+                    "deleted": True,
+                }
+                gone = await http.get("/v1/streams/a/b%3F")
                 assert (gone.status_code, gone.json()["error"]["code"]) == (404, "stream_not_found")
             else:
                 await read(client.generate("r"), 2)

@@ -246,6 +246,7 @@ def test_a_file_outlives_its_gateway_and_one_of_another_layout_is_refused(tmp_pa
             assert (await store.read("s")).record == b"r"  # type: ignore[union-attr]
 
     asyncio.run(create())
+    assert (tmp_path / "sessions.db").stat().st_mode & 0o777 == 0o600
     asyncio.run(read())
     with contextlib.closing(sqlite3.connect(tmp_path / "sessions.db")) as database:
         database.execute("PRAGMA user_version = 7")

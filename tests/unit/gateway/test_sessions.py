@@ -233,6 +233,8 @@ def test_what_a_session_cannot_take_is_refused_with_the_number_given_and_the_bou
             sizes = r"the session has \d+ tokens; this gateway keeps sessions of up to 40"
             assert await refused(sizes, "x! " * 40) == "prompt"
             assert not house.verifier.requests
+            with pytest.raises(InvalidRequest, match=r"the messages have \d+ tokens; .* sessions of up to 40"):
+                await door.create(ChatMessage("system", "x! " * 40))
             answer = await door.turn(name, "Tell")
             room = 40 - answer.num_prompt_tokens
             assert house.verifier.requests[0].max_tokens == room

@@ -105,20 +105,6 @@ def test_a_client_that_came_back_waits_for_what_is_still_to_come() -> None:
     run(scenario)
 
 
-def test_two_clients_may_follow_one_stream_for_the_first_may_be_gone_and_nobody_knows() -> None:
-    async def scenario() -> None:
-        streams, source = Streams[int](LONG), Source(gate_after=2)
-        one = asyncio.create_task(read(streams.keep("r", source.items())))
-        await until(lambda: source.num_given == 2)
-        other = asyncio.create_task(read(streams.resume("r", 1)))
-        source.gate.set()
-        assert await one == [*range(1, NUM_ITEMS + 1)]
-        assert await other == [*range(2, NUM_ITEMS + 1)]
-        await streams.close()
-
-    run(scenario)
-
-
 def test_the_stream_s_error_comes_after_its_items_each_time() -> None:
     async def scenario() -> None:
         streams = Streams[int](LONG)
@@ -196,7 +182,7 @@ def test_closing_ends_all_and_says_so() -> None:
         await until(lambda: sources[0].num_given == 1)
         await streams.close()
         assert all(source.ended.is_set() for source in sources)
-        with pytest.raises(Unavailable, match="stopping"):
+        with pytest.raises(StreamNotFound, match="the gateway is stopping"):
             await following
 
     run(scenario)
@@ -224,6 +210,21 @@ def test_a_slow_client_slows_the_source() -> None:
             async for event in stream:
                 await asyncio.sleep(0)
                 assert source.num_given <= event.item + 6
+        await streams.close()
+
+    run(scenario)
+
+
+def test_of_two_clients_of_a_stream_a_slow_one_that_goes_no_longer_holds_up_the_other() -> None:
+    async def scenario() -> None:
+        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5)), Source(length=100)
+        slow = streams.keep("r", source.items())
+        await anext(slow)
+        fast = asyncio.create_task(read(streams.resume("r", 1)))
+        await until(lambda: source.num_given == 6)
+        assert not fast.done()
+        await slow.aclose()
+        assert await fast == [*range(2, 101)]
         await streams.close()
 
     run(scenario)

@@ -80,9 +80,8 @@ def test_a_session_survives_the_wire(reused: bool | None) -> None:
     "prompt", [TextPrompt(""), ChatPrompt((ChatMessage("user", "é"),)), TokenPrompt((0, 2**32 - 1))]
 )
 def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
-    request = AnswerRequest(
-        prompt, replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77, "m", True, True, True, True, True, 5, "s", True
-    )
+    numbers = (replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77)
+    request = AnswerRequest(prompt, *numbers, "m", True, True, True, True, True, 5, "s", True)
     wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
     assert gateway.answer_request_from_proto(wire) == request
 
