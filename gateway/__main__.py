@@ -9,10 +9,14 @@ from typing import Any
 
 from gateway.answers import Answers, check_tokenizer
 from gateway.http.app import HttpDoor
+from gateway.http.replies import Document
 from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
+from gateway.sessions import Sessions, StoreLimits, open_store
+from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
+from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
@@ -31,6 +35,9 @@ async def main(settings: GatewaySettings) -> None:
     servicer = GatewayServicer(settings.request_timeout_seconds)
     door = HttpDoor(request_timeout_seconds=settings.request_timeout_seconds, max_body_bytes=settings.max_message_bytes)
     http = HttpServer(settings, door.app)
+    store = open_store(settings.session_store, StoreLimits(settings.session_ttl_seconds, settings.max_sessions))
+    bounds = StreamBounds(settings.resume_seconds, settings.max_concurrent_requests)
+    events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
 
     def register(server: Any) -> list[str]:
         gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
@@ -40,8 +47,9 @@ async def main(settings: GatewaySettings) -> None:
         await http.start()
         await verifiers.start()
         answers = await _open(settings, verifiers)
-        servicer.open(answers)
-        door.open(answers)
+        sessions = Sessions(answers, store, max_tokens=settings.max_session_tokens)
+        servicer.open(answers, sessions, events)
+        door.open(answers, sessions, chunks)
 
     async def drain() -> None:
         door.close("the gateway is draining")
@@ -49,6 +57,9 @@ async def main(settings: GatewaySettings) -> None:
 
     async def stop() -> None:
         await http.stop()
+        await events.close()
+        await chunks.close()
+        await store.close()
         await verifiers.close()
 
     await serve(

@@ -121,6 +121,15 @@ class Answers:
         validate_vocabulary("token_ids", token_ids, info.model)
         return await asyncio.to_thread(self._text.decode, list(token_ids))
 
+    def identity(self, model: str) -> ModelIdentity:
+        """What is served under the name. Raises ModelNotFound."""
+        return self._known(model).model
+
+    @property
+    def text(self) -> TextModel:
+        """The model's text side."""
+        return self._text
+
     def token_bytes(self, token_id: int) -> bytes:
         """What one token adds to a text."""
         return self._text.token_bytes(token_id)

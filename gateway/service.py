@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.sessions import Sessions
+from gateway.streams import Numbered, Streams, numbered
+from saguaro.answers import AnswerEvent
 from saguaro.server import current_request_id
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_to_proto, answer_request_from_proto, served_model_to_proto
+from saguaro.wire.sessions import messages_from_proto, session_to_proto
 
 
 class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     """Errors leave as exceptions of the tree; the doorkeeper turns them into status."""
 
+    _sessions: Sessions
+    _streams: Streams[AnswerEvent]
+
     def __init__(self, request_timeout_seconds: float) -> None:
         self._request_timeout_seconds = request_timeout_seconds
         self._answers: Answers | None = None
 
-    def open(self, answers: Answers) -> None:
+    def open(self, answers: Answers, sessions: Sessions, streams: Streams[AnswerEvent]) -> None:
         """Give the servicer what it answers with; the doorkeeper holds calls back until then."""
-        self._answers = answers
+        self._answers, self._sessions, self._streams = answers, sessions, streams
 
     @property
     def answers(self) -> Answers:
@@ -34,10 +41,40 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         """Generates after a prompt and streams the answer."""
         remaining = context.time_remaining()
         timeout = self._request_timeout_seconds if remaining is None else min(remaining, self._request_timeout_seconds)
-        events = self.answers.generate(answer_request_from_proto(request), current_request_id(), timeout)
-        async with contextlib.aclosing(events):
-            async for event in events:
-                yield answer_event_to_proto(event)
+        asked, request_id = answer_request_from_proto(request), current_request_id()
+        events = self._sessions.generate(asked, request_id, timeout)
+        stream = self._streams.keep(request_id, events) if asked.resumable else numbered(events)
+        async with contextlib.aclosing(_responses(stream)) as responses:
+            async for response in responses:
+                yield response
+
+    async def ResumeStream(
+        self, request: pb.ResumeStreamRequest, context: Any
+    ) -> AsyncIterator[pb.ResumeStreamResponse]:
+        """Goes on with an answer whose client was cut off."""
+        stream = self._streams.resume(request.request_id, request.after_sequence_number)
+        async with contextlib.aclosing(_responses(stream)) as responses:
+            async for response in responses:
+                yield pb.ResumeStreamResponse(response=response)
+
+    async def CancelStream(self, request: pb.CancelStreamRequest, context: Any) -> pb.CancelStreamResponse:
+        """Ends a resumable answer."""
+        await self._streams.cancel(request.request_id)
+        return pb.CancelStreamResponse()
+
+    async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> pb.CreateSessionResponse:
+        """Begins a conversation."""
+        session = await self._sessions.create(request.model, messages_from_proto(request.messages))
+        return pb.CreateSessionResponse(session=session_to_proto(session))
+
+    async def GetSession(self, request: pb.GetSessionRequest, context: Any) -> pb.GetSessionResponse:
+        """What is kept of a conversation."""
+        return pb.GetSessionResponse(session=session_to_proto(await self._sessions.get(request.session_id)))
+
+    async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> pb.DeleteSessionResponse:
+        """Forgets a conversation."""
+        await self._sessions.delete(request.session_id)
+        return pb.DeleteSessionResponse()
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Any) -> pb.TokenizeResponse:
         """Text to token ids."""
@@ -50,3 +87,11 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """What can be asked for."""
         return pb.ListModelsResponse(models=[served_model_to_proto(await self.answers.served_model())])
+
+
+async def _responses(stream: AsyncGenerator[Numbered[AnswerEvent]]) -> AsyncGenerator[pb.GenerateResponse]:
+    async with contextlib.aclosing(stream):
+        async for event in stream:
+            response = answer_event_to_proto(event.item)
+            response.sequence_number = event.sequence_number
+            yield response

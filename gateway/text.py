@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tokenizers import Tokenizer
 
 from gateway.chat_template import ChatTemplate
 from gateway.token_bytes import byte_speller
-from saguaro.answers import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from saguaro.answers import ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
 from saguaro.types import TokenIds
 
@@ -50,13 +51,24 @@ class TextModel:
             case TextPrompt(text):
                 return self.encode(text)
             case ChatPrompt(messages):
-                if self._chat_template is None:
-                    raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
-                rendered = self._chat_template.render(messages)
-                # The template has printed every special token itself.
-                return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
+                return self.encode_rendered(self.render(messages))
             case TokenPrompt(token_ids):
                 return token_ids
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """A chat as the model reads it, up to where the assistant answers. Raises InvalidRequest where that fails."""
+        if self._chat_template is None:
+            raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
+        return self._chat_template.render(messages)
+
+    def encode_rendered(self, rendered: str, *, after: int | None = None) -> TokenIds:
+        """Ids of a rendered chat, or of what follows token `after` in one. The template has printed special tokens."""
+        # Tokenizers treat the beginning of a text apart, and some special tokens swallow the blank that follows them.
+        if after is not None and after in self.special_ids:
+            ids = self._tokenizer.encode(self.token(after) + rendered, add_special_tokens=False).ids
+            if ids[:1] == [after]:
+                return tuple(ids[1:])
+        return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of the ids; special tokens print nothing."""

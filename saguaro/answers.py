@@ -55,6 +55,8 @@ class AnswerRequest:
     `seed` takes the place of `sampling.seed`; None lets the gateway draw one. `max_tokens` None means up to the context
     limit; `model` "" takes the one that is served. `n` choices have the noise of `sampling.choice`, + 1, + 2, ...
     `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
+    `session_id` makes it the next turn of a session, with the new messages alone as prompt. `resumable` lets the answer
+    go on for a while without a client that was cut off.
     """
 
     prompt: Prompt
@@ -70,6 +72,8 @@ class AnswerRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    session_id: str | None = None
+    resumable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

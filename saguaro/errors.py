@@ -3,6 +3,9 @@
 SaguaroError
  +-- InvalidRequest      a parameter, prompt or size that cannot be served; names the field
  +-- ModelNotFound       a model name that is not served
+ +-- SessionNotFound     a session that is not kept, or no longer
+ +-- SessionBusy         a session that has a turn running
+ +-- StreamNotFound      an answer that cannot be resumed, or no longer
  +-- Unavailable         try again later or elsewhere: draining, queue full, peer away
  +-- Incompatible        two services that cannot work together; lists the differences
  +-- SequenceFault       our own fault on one sequence; the others go on
@@ -28,6 +31,18 @@ class InvalidRequest(SaguaroError):
 
 class ModelNotFound(SaguaroError):
     """A model name that is not served here."""
+
+
+class SessionNotFound(SaguaroError):
+    """A session that is not kept here: never made, deleted, or unused for longer than sessions are kept."""
+
+
+class SessionBusy(SaguaroError):
+    """A session that has a turn running; the next can begin when that has ended."""
+
+
+class StreamNotFound(SaguaroError):
+    """An answer that is not kept here for a client that comes back, or no longer."""
 
 
 class Unavailable(SaguaroError):

@@ -21,23 +21,31 @@ from gateway.http.bodies import ChatBody, CompletionBody
 from gateway.http.errors import HttpError, error_document, error_response, malformed
 from gateway.http.openapi import openapi_document
 from gateway.http.replies import Document, Reply
+from gateway.http.sessions import SessionBody, deletion, session_document
 from gateway.http.shapes import ChatShape, CompletionShape, Shape, Speller
 from gateway.http.transfer import ClientGone, EventStream, read_json, sse, while_connected
+from gateway.sessions import Sessions
+from gateway.streams import Numbered, Streams, numbered
 from saguaro.answers import ServedModel
-from saguaro.errors import SaguaroError, SequenceFault, Unavailable
+from saguaro.errors import InvalidRequest, SaguaroError, SequenceFault, Unavailable
 from saguaro.validation import validate_model
 
 logger = logging.getLogger(__name__)
 
-Body = TypeVar("Body", ChatBody, CompletionBody)
+Body = TypeVar("Body", ChatBody, CompletionBody, SessionBody)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_LAST_EVENT_ID = "last-event-id"
+_RESUMED = {"after_sequence_number": _LAST_EVENT_ID}
 _NOBODY_READS_IT = 499  # nginx's number for a client that has gone
 
 
 class HttpDoor:
     """The ASGI application and whether it is open; requests are counted against the same bounds as gRPC's."""
+
+    _sessions: Sessions
+    _streams: Streams[Document]
 
     def __init__(self, *, request_timeout_seconds: float, max_body_bytes: int) -> None:
         self._request_timeout_seconds = request_timeout_seconds
@@ -52,12 +60,17 @@ class HttpDoor:
             Route("/v1/models/{name:path}", _guarded(self._model, {})),
             Route("/v1/chat/completions", _guarded(self._chat, ChatBody.params), methods=["POST"]),
             Route("/v1/completions", _guarded(self._complete, CompletionBody.params), methods=["POST"]),
+            Route("/v1/sessions", _guarded(self._create_session, {}), methods=["POST"]),
+            Route("/v1/sessions/{session_id}", _guarded(self._session, {})),
+            Route("/v1/sessions/{session_id}", _guarded(self._delete_session, {}), methods=["DELETE"]),
+            Route("/v1/streams/{request_id:path}", _guarded(self._resume_stream, _RESUMED)),
+            Route("/v1/streams/{request_id:path}", _guarded(self._cancel_stream, {}), methods=["DELETE"]),
         ]
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
-    def open(self, answers: Answers) -> None:
+    def open(self, answers: Answers, sessions: Sessions, streams: Streams[Document]) -> None:
         """Answer from now on."""
-        self._answers = answers
+        self._answers, self._sessions, self._streams = answers, sessions, streams
 
     def close(self, because: str) -> None:
         """Refuse new requests with `because`; running ones go on."""
@@ -100,14 +113,50 @@ class HttpDoor:
         answers, request_id = self._open_answers(), _request_id(request)
         asked = body.answer_request()
         reply = Reply(shape(answers.token_bytes), request_id, asked.n, wants_usage=body.wants_usage)
-        events = answers.generate(asked, request_id, self._request_timeout_seconds)
-        headers = {"x-request-id": request_id}
+        events = self._sessions.generate(asked, request_id, self._request_timeout_seconds)
         if not body.streams:
-            return JSONResponse(await while_connected(request.receive, reply.whole(events)), headers=headers)
+            whole = await while_connected(request.receive, reply.whole(events))
+            return JSONResponse(whole, headers={"x-request-id": request_id})
         chunks = reply.chunks(events)
+        stream = self._streams.keep(request_id, chunks) if asked.resumable else numbered(chunks)
+        return await self._stream(request, stream, body.params, with_ids=asked.resumable)
+
+    async def _stream(
+        self, request: Request, stream: AsyncGenerator[Numbered[Document]], params: dict[str, str], *, with_ids: bool
+    ) -> Response:
         # What is refused at once has a status of its own.
-        first = await while_connected(request.receive, anext(chunks))
-        return EventStream(_stream(first, chunks, body.params, request_id), headers)
+        first = await while_connected(request.receive, anext(stream, None))
+        request_id = _request_id(request)
+        events = _sse_events(first, stream, params, request_id, with_ids=with_ids)
+        return EventStream(events, {"x-request-id": request_id})
+
+    async def _resume_stream(self, request: Request) -> Response:
+        self._open_answers()
+        last = request.headers.get(_LAST_EVENT_ID, "0")
+        if not (last.isascii() and last.isdecimal() and len(last) <= 19):
+            raise InvalidRequest(_LAST_EVENT_ID, f'Last-Event-ID is "{last[:40]}"; it must be the id of an event')
+        stream = self._streams.resume(request.path_params["request_id"], int(last))
+        return await self._stream(request, stream, _RESUMED, with_ids=True)
+
+    async def _cancel_stream(self, request: Request) -> Response:
+        self._open_answers()
+        await self._streams.cancel(request.path_params["request_id"])
+        return JSONResponse(deletion("stream", request.path_params["request_id"]))
+
+    async def _create_session(self, request: Request) -> Response:
+        self._open_answers()
+        body = await self._body(request, SessionBody)
+        messages = tuple(message.message() for message in body.messages or ())
+        return JSONResponse(session_document(await self._sessions.create(body.model or "", messages)))
+
+    async def _session(self, request: Request) -> Response:
+        self._open_answers()
+        return JSONResponse(session_document(await self._sessions.get(request.path_params["session_id"])))
+
+    async def _delete_session(self, request: Request) -> Response:
+        self._open_answers()
+        await self._sessions.delete(request.path_params["session_id"])
+        return JSONResponse(deletion("session", request.path_params["session_id"]))
 
     def _open_answers(self) -> Answers:
         if self._answers is None:
@@ -132,15 +181,21 @@ def _guarded(endpoint: Endpoint, params: dict[str, str]) -> Endpoint:
     return answer
 
 
-async def _stream(
-    first: Document, chunks: AsyncGenerator[Document], params: dict[str, str], request_id: str
+async def _sse_events(
+    first: Numbered[Document] | None,
+    stream: AsyncGenerator[Numbered[Document]],
+    params: dict[str, str],
+    request_id: str,
+    *,
+    with_ids: bool,
 ) -> AsyncGenerator[bytes]:
-    """Events up to [DONE], or up to an error, which ends the stream without it."""
+    """Events up to [DONE], or up to an error, which ends the stream without it. No `first`: all had been read."""
     try:
-        async with contextlib.aclosing(chunks):
-            yield sse(first)
-            async for chunk in chunks:
-                yield sse(chunk)
+        async with contextlib.aclosing(stream):
+            if first is not None:
+                yield sse(first.item, first.sequence_number if with_ids else None)
+            async for chunk in stream:
+                yield sse(chunk.item, chunk.sequence_number if with_ids else None)
             yield b"data: [DONE]\n\n"
     except Exception as error:  # noqa: BLE001  # the status is out; the client learns of it from the stream
         yield sse(error_document(_typed(error, request_id), params))

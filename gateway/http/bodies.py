@@ -66,6 +66,12 @@ class _GenerationBody(Strict):
     cached_scale: Annotated[float | None, Field(description="C of Saguaro sampling, in rejection mode.")] = None
     disable_speculation: Annotated[bool | None, Field(description="Decode plainly.")] = None
     include_rounds: Annotated[bool | None, Field(description="Every round in metrics.speculative_decoding.")] = None
+    session_id: Annotated[
+        str | None, Field(description="The session that this is the next turn of; send its new messages only.")
+    ] = None
+    resumable: Annotated[
+        bool | None, Field(description="A stream that GET /v1/streams/{request id} goes on with after a break.")
+    ] = None
 
     @property
     def streams(self) -> bool:
@@ -85,6 +91,8 @@ class _GenerationBody(Strict):
         self, prompt: Prompt, *, max_tokens: int | None, logprobs: bool, top_logprobs: int | None
     ) -> AnswerRequest:
         stop = self.stop or ()
+        if self.resumable and not self.stream:
+            raise InvalidRequest("resumable", "resumable is true, but stream is not")
         return AnswerRequest(
             prompt=prompt,
             sampling=self._sampling(),
@@ -98,6 +106,8 @@ class _GenerationBody(Strict):
             include_rounds=bool(self.include_rounds),
             logprobs=logprobs,
             top_logprobs=top_logprobs or 0,
+            session_id=self.session_id,
+            resumable=bool(self.resumable),
         )
 
     def _sampling(self) -> SamplingParams:

@@ -17,6 +17,9 @@ from saguaro.errors import (
     ModelNotFound,
     SaguaroError,
     SequenceFault,
+    SessionBusy,
+    SessionNotFound,
+    StreamNotFound,
     Unavailable,
 )
 
@@ -24,12 +27,23 @@ from saguaro.errors import (
 STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request_error"),
     ModelNotFound: (404, "invalid_request_error"),
+    SessionNotFound: (404, "invalid_request_error"),
+    SessionBusy: (409, "invalid_request_error"),
+    StreamNotFound: (404, "invalid_request_error"),
     Unavailable: (503, "service_unavailable_error"),
     # A caller cannot mend our house: to him these are our fault.
     Incompatible: (500, "server_error"),
     SequenceFault: (500, "server_error"),
     ConfigurationError: (500, "server_error"),
     SaguaroError: (500, "server_error"),
+}
+
+# OpenAI's `param` and `code`, where the kind of error says them.
+_NAMED: dict[type[SaguaroError], tuple[str, str]] = {
+    ModelNotFound: ("model", "model_not_found"),
+    SessionNotFound: ("session_id", "session_not_found"),
+    SessionBusy: ("session_id", "session_busy"),
+    StreamNotFound: ("request_id", "stream_not_found"),
 }
 
 _SHOWN_CHARACTERS = 80
@@ -47,13 +61,14 @@ class HttpError(Exception):
 
 def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -> dict[str, Any]:
     """`params` are the gateway's names of fields to the client's: `chat.messages` is `messages` in any case."""
-    param = code = None
+    param: str | None = None
+    code: str | None = None
     if isinstance(error, InvalidRequest):
         name = error.field.rpartition(".")[2]
         param = params.get(name, name) or None
         code = "invalid_value"
-    elif isinstance(error, ModelNotFound):
-        param, code = "model", "model_not_found"
+    elif isinstance(error, tuple(_NAMED)):
+        param, code = next(named for kind, named in _NAMED.items() if isinstance(error, kind))
     kind = "invalid_request_error" if isinstance(error, HttpError) else _row(error)[1]
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
 

@@ -84,6 +84,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def sse(document: dict[str, Any]) -> bytes:
+def sse(document: dict[str, Any], event_id: int | None = None) -> bytes:
     """One event with the document as its data."""
-    return b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    name = b"" if event_id is None else b"id: %d\n" % event_id
+    return name + b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

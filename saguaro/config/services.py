@@ -271,6 +271,37 @@ class GatewaySettings(ServiceSettings):
     request_timeout_seconds: Annotated[
         float, Field(gt=0, le=86_400, description="longest life of one answer where the client sets no deadline")
     ] = 600.0
+    session_store: Annotated[
+        str,
+        Field(
+            pattern=r"^(memory|sqlite:///.+|rediss?://.+)$",
+            description="where sessions are kept: memory; sqlite:///absolute/path, which outlives the gateway; "
+            "redis://host:port/0, for several gateways",
+        ),
+    ] = "memory"
+    session_ttl_seconds: Annotated[
+        float, Field(ge=0.01, le=31_536_000, description="time that a session is kept after its last turn")
+    ] = 3600.0
+    max_session_tokens: Annotated[
+        int, Field(ge=2, le=1 << 24, description="tokens of a session, beyond which it takes no more turns")
+    ] = 32768
+    max_sessions: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1 << 24,
+            description="sessions that the store keeps, in memory about 10 bytes a token; beyond it none begins",
+        ),
+    ] = 4096
+    resume_seconds: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=3600,
+            description="time that a resumable answer goes on without its client and is kept after its end; longer "
+            "forgives longer breaks, for work that nobody may read; 0 keeps none",
+        ),
+    ] = 0.0
 
 
 SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)

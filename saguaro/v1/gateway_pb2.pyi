@@ -28,7 +28,7 @@ class TokenPrompt(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs")
+    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs", "session_id", "resumable")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,8 @@ class GenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     chat: ChatPrompt
@@ -57,19 +59,23 @@ class GenerateRequest(_message.Message):
     logprobs: bool
     prompt_logprobs: bool
     top_logprobs: int
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
+    session_id: str
+    resumable: bool
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., session_id: _Optional[str] = ..., resumable: _Optional[bool] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("started", "delta", "finished", "prompt")
+    __slots__ = ("started", "delta", "finished", "prompt", "sequence_number")
     STARTED_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_NUMBER_FIELD_NUMBER: _ClassVar[int]
     started: AnswerStarted
     delta: AnswerDelta
     finished: AnswerFinished
     prompt: AnswerPrompt
-    def __init__(self, started: _Optional[_Union[AnswerStarted, _Mapping]] = ..., delta: _Optional[_Union[AnswerDelta, _Mapping]] = ..., finished: _Optional[_Union[AnswerFinished, _Mapping]] = ..., prompt: _Optional[_Union[AnswerPrompt, _Mapping]] = ...) -> None: ...
+    sequence_number: int
+    def __init__(self, started: _Optional[_Union[AnswerStarted, _Mapping]] = ..., delta: _Optional[_Union[AnswerDelta, _Mapping]] = ..., finished: _Optional[_Union[AnswerFinished, _Mapping]] = ..., prompt: _Optional[_Union[AnswerPrompt, _Mapping]] = ..., sequence_number: _Optional[int] = ...) -> None: ...
 
 class AnswerStarted(_message.Message):
     __slots__ = ("request_id", "model", "seed", "prompt_token_ids", "acceptance_mode")
@@ -170,3 +176,85 @@ class ServedModel(_message.Message):
     speculating: bool
     not_speculating_reason: str
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ...) -> None: ...
+
+class ResumeStreamRequest(_message.Message):
+    __slots__ = ("request_id", "after_sequence_number")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SEQUENCE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    after_sequence_number: int
+    def __init__(self, request_id: _Optional[str] = ..., after_sequence_number: _Optional[int] = ...) -> None: ...
+
+class ResumeStreamResponse(_message.Message):
+    __slots__ = ("response",)
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    response: GenerateResponse
+    def __init__(self, response: _Optional[_Union[GenerateResponse, _Mapping]] = ...) -> None: ...
+
+class CancelStreamRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class CancelStreamResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateSessionRequest(_message.Message):
+    __slots__ = ("model", "messages")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+
+class CreateSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class GetSessionRequest(_message.Message):
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    def __init__(self, session_id: _Optional[str] = ...) -> None: ...
+
+class GetSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
+class DeleteSessionRequest(_message.Message):
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    def __init__(self, session_id: _Optional[str] = ...) -> None: ...
+
+class DeleteSessionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Session(_message.Message):
+    __slots__ = ("session_id", "model", "created_unix_ms", "expires_unix_ms", "num_turns", "num_tokens", "messages", "prefix_reused", "busy")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CREATED_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TURNS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_REUSED_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    model: str
+    created_unix_ms: int
+    expires_unix_ms: int
+    num_turns: int
+    num_tokens: int
+    messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
+    prefix_reused: bool
+    busy: bool
+    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., expires_unix_ms: _Optional[int] = ..., num_turns: _Optional[int] = ..., num_tokens: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., prefix_reused: _Optional[bool] = ..., busy: _Optional[bool] = ...) -> None: ...

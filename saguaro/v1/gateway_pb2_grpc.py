@@ -40,6 +40,31 @@ class GatewayServiceStub:
                 request_serializer=saguaro_dot_v1_dot_gateway__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=saguaro_dot_v1_dot_gateway__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.ResumeStream = channel.unary_stream(
+                '/saguaro.v1.GatewayService/ResumeStream',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.ResumeStreamRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.ResumeStreamResponse.FromString,
+                _registered_method=True)
+        self.CancelStream = channel.unary_unary(
+                '/saguaro.v1.GatewayService/CancelStream',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.CancelStreamRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.CancelStreamResponse.FromString,
+                _registered_method=True)
+        self.CreateSession = channel.unary_unary(
+                '/saguaro.v1.GatewayService/CreateSession',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.CreateSessionRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.CreateSessionResponse.FromString,
+                _registered_method=True)
+        self.GetSession = channel.unary_unary(
+                '/saguaro.v1.GatewayService/GetSession',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.GetSessionRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.GetSessionResponse.FromString,
+                _registered_method=True)
+        self.DeleteSession = channel.unary_unary(
+                '/saguaro.v1.GatewayService/DeleteSession',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.DeleteSessionRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.DeleteSessionResponse.FromString,
+                _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/saguaro.v1.GatewayService/Tokenize',
                 request_serializer=saguaro_dot_v1_dot_gateway__pb2.TokenizeRequest.SerializeToString,
@@ -63,6 +88,41 @@ class GatewayServiceServicer:
 
     def Generate(self, request, context):
         """Generates after a prompt and streams the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeStream(self, request, context):
+        """Goes on with an answer whose client was cut off; the request must have asked for it (GenerateRequest.resumable).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelStream(self, request, context):
+        """Ends a resumable answer. To leave its call only drops the client.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateSession(self, request, context):
+        """Begins a conversation that the gateway keeps.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSession(self, request, context):
+        """What is kept of a conversation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSession(self, request, context):
+        """Forgets a conversation. A turn that runs goes on and is not kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +156,31 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=saguaro_dot_v1_dot_gateway__pb2.GenerateRequest.FromString,
                     response_serializer=saguaro_dot_v1_dot_gateway__pb2.GenerateResponse.SerializeToString,
+            ),
+            'ResumeStream': grpc.unary_stream_rpc_method_handler(
+                    servicer.ResumeStream,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.ResumeStreamRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.ResumeStreamResponse.SerializeToString,
+            ),
+            'CancelStream': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelStream,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.CancelStreamRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.CancelStreamResponse.SerializeToString,
+            ),
+            'CreateSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSession,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.CreateSessionRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.CreateSessionResponse.SerializeToString,
+            ),
+            'GetSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSession,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.GetSessionRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.GetSessionResponse.SerializeToString,
+            ),
+            'DeleteSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSession,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.DeleteSessionRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.DeleteSessionResponse.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
@@ -141,6 +226,141 @@ class GatewayService:
             '/saguaro.v1.GatewayService/Generate',
             saguaro_dot_v1_dot_gateway__pb2.GenerateRequest.SerializeToString,
             saguaro_dot_v1_dot_gateway__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/ResumeStream',
+            saguaro_dot_v1_dot_gateway__pb2.ResumeStreamRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.ResumeStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelStream(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/CancelStream',
+            saguaro_dot_v1_dot_gateway__pb2.CancelStreamRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.CancelStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/CreateSession',
+            saguaro_dot_v1_dot_gateway__pb2.CreateSessionRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.CreateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/GetSession',
+            saguaro_dot_v1_dot_gateway__pb2.GetSessionRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.GetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/DeleteSession',
+            saguaro_dot_v1_dot_gateway__pb2.DeleteSessionRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.DeleteSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

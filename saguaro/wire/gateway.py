@@ -53,6 +53,8 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         top_logprobs=request.top_logprobs,
+        session_id=request.session_id,
+        resumable=request.resumable,
     )
     match request.prompt:
         case TextPrompt(text):
@@ -83,6 +85,8 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         logprobs=message.logprobs,
         prompt_logprobs=message.prompt_logprobs,
         top_logprobs=message.top_logprobs,
+        session_id=message.session_id if message.HasField("session_id") else None,
+        resumable=message.resumable,
     )
 
 

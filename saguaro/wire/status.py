@@ -1,11 +1,12 @@
 """The error tree to and from gRPC status: one table and its inverse.
 
 Details travel as google.rpc.Status in `grpc-status-details-bin`: BadRequest names the field of an InvalidRequest,
-RetryInfo the delay of an Unavailable.
+RetryInfo the delay of an Unavailable. Where several errors share a code, ErrorInfo says which it is.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -20,12 +21,18 @@ from saguaro.errors import (
     ModelNotFound,
     SaguaroError,
     SequenceFault,
+    SessionBusy,
+    SessionNotFound,
+    StreamNotFound,
     Unavailable,
 )
 
 STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,
+    SessionNotFound: grpc.StatusCode.NOT_FOUND,
+    SessionBusy: grpc.StatusCode.FAILED_PRECONDITION,
+    StreamNotFound: grpc.StatusCode.NOT_FOUND,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
     Incompatible: grpc.StatusCode.FAILED_PRECONDITION,
     SequenceFault: grpc.StatusCode.INTERNAL,
@@ -33,6 +40,14 @@ STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     ConfigurationError: grpc.StatusCode.INTERNAL,
     SaguaroError: grpc.StatusCode.INTERNAL,
 }
+
+# Errors that share their code with another; its reason in ErrorInfo tells them apart.
+_REASON_OF: dict[type[SaguaroError], str] = {
+    SessionNotFound: "SESSION_NOT_FOUND",
+    SessionBusy: "SESSION_BUSY",
+    StreamNotFound: "STREAM_NOT_FOUND",
+}
+_KIND_OF = {reason: kind for kind, reason in _REASON_OF.items()}
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -56,16 +71,18 @@ def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:
     """
     call: Any = error
     code, text = call.code(), call.details() or "no reason given"
-    bad_request, retry_info = _details(call.trailing_metadata() or ())
+    details = _details(call.trailing_metadata() or ())
+    if details.kind is not None:
+        return details.kind(text)
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
-            return InvalidRequest(_field(bad_request), text)
+            return InvalidRequest(_field(details.bad_request), text)
         case grpc.StatusCode.OUT_OF_RANGE | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidRequest("", f"the message is too large: {text}")
         case grpc.StatusCode.NOT_FOUND:
             return ModelNotFound(text)
-        case grpc.StatusCode.UNAVAILABLE if retry_info is not None:
-            return Unavailable(text, retry_info.retry_delay.ToTimedelta().total_seconds())
+        case grpc.StatusCode.UNAVAILABLE if details.retry_info is not None:
+            return Unavailable(text, details.retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             # Our servers say when to come back; without that the words are gRPC's, on a connection.
             return Unavailable(f"{peer} cannot be reached: {text}")
@@ -79,7 +96,9 @@ def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:
             return SequenceFault(text)
 
 
-def _detail_of(error: SaguaroError) -> error_details_pb2.BadRequest | error_details_pb2.RetryInfo | None:
+def _detail_of(
+    error: SaguaroError,
+) -> error_details_pb2.BadRequest | error_details_pb2.RetryInfo | error_details_pb2.ErrorInfo | None:
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
         return error_details_pb2.BadRequest(field_violations=[violation])
@@ -87,23 +106,30 @@ def _detail_of(error: SaguaroError) -> error_details_pb2.BadRequest | error_deta
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_seconds * 1e9))
         return error_details_pb2.RetryInfo(retry_delay=delay)
-    return None
+    reason = next((_REASON_OF[kind] for kind in type(error).__mro__ if kind in _REASON_OF), None)
+    return None if reason is None else error_details_pb2.ErrorInfo(reason=reason, domain="saguaro")
 
 
 def _field(bad_request: error_details_pb2.BadRequest | None) -> str:
     return bad_request.field_violations[0].field if bad_request is not None and bad_request.field_violations else ""
 
 
-def _details(
-    metadata: Any,
-) -> tuple[error_details_pb2.BadRequest | None, error_details_pb2.RetryInfo | None]:
+@dataclass(slots=True)
+class _Details:
     bad_request: error_details_pb2.BadRequest | None = None
     retry_info: error_details_pb2.RetryInfo | None = None
+    kind: type[SaguaroError] | None = None
+
+
+def _details(metadata: Any) -> _Details:
+    found = _Details()
     for key, value in metadata:
         if key == _DETAILS_KEY:
             for detail in status_pb2.Status.FromString(value).details:
                 if detail.Is(error_details_pb2.BadRequest.DESCRIPTOR):
-                    bad_request = error_details_pb2.BadRequest.FromString(detail.value)
+                    found.bad_request = error_details_pb2.BadRequest.FromString(detail.value)
                 elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
-                    retry_info = error_details_pb2.RetryInfo.FromString(detail.value)
-    return bad_request, retry_info
+                    found.retry_info = error_details_pb2.RetryInfo.FromString(detail.value)
+                elif detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
+                    found.kind = _KIND_OF.get(error_details_pb2.ErrorInfo.FromString(detail.value).reason)
+    return found

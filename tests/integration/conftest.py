@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.cli.trio import Trio
+from tests.integration.emulated import emulated, wait_until_speculating
 from tests.tiny_models import noisy_copy, write_tiny_model
 
 
@@ -24,4 +25,14 @@ def tiny_draft(tiny_target: Path) -> Path:
 def demo_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     """The embedded pair, as three processes."""
     with Trio(log_folder=tmp_path_factory.mktemp("demo-logs")) as trio:
+        yield trio
+
+
+@pytest.fixture(scope="session")
+def emulated_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    """Emulated devices that speculate; sessions are in a file, and a client that is cut off may come back."""
+    folder = tmp_path_factory.mktemp("emulated")
+    flags = ["--session-store", f"sqlite://{folder}/sessions.db", "--resume-seconds", "30"]
+    with emulated(folder, gateway_flags=flags) as trio:
+        wait_until_speculating(trio)
         yield trio

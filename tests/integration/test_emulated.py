@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,18 +9,8 @@ import pytest
 from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
 from saguaro.engine.emulated_pace import CRASH_EXIT_CODE
+from tests.integration.emulated import emulated, wait_until_speculating
 
-PROFILE = """
-vocabulary = 600
-context_limit = 4096
-acceptance_rate = 0.8
-rank_exponent = 1.4
-[target]
-base_ms = {target_ms}
-[draft]
-base_ms = 0.5
-{faults}
-"""
 CHAT = [{"role": "user", "content": "Why is the sky blue?"}]
 NUM_TOKENS = 200
 
@@ -32,26 +20,9 @@ def ask(trio: Trio, **options: object) -> Answer:
         return client.generate(CHAT, max_tokens=NUM_TOKENS, **options).finish()  # type: ignore[arg-type]
 
 
-def wait_until_speculating(trio: Trio) -> None:
-    deadline = time.monotonic() + 60
-    with Client(trio.gateway_address) as client:
-        while not client.list_models()[0].speculating:
-            assert time.monotonic() < deadline, client.list_models()[0].not_speculating_reason
-            time.sleep(0.05)
-
-
-def emulated(folder: Path, *, faults: str = "", target_ms: float = 15.0) -> Trio:
-    # The law knows no name, so every profile of this file says the same after the same prompt.
-    file = folder / "mine.toml"
-    file.write_text(PROFILE.format(faults=faults, target_ms=target_ms))
-    return Trio(emulate=str(file), log_folder=folder)
-
-
 @pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    with emulated(tmp_path_factory.mktemp("emulated")) as running:
-        wait_until_speculating(running)
-        yield running
+def trio(emulated_trio: Trio) -> Trio:
+    return emulated_trio
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from openai import BadRequestError, NotFoundError, OpenAI
 
 from saguaro.cli.trio import Trio
 from saguaro.client import Client
-from tests.integration.test_emulated import emulated, wait_until_speculating
+from tests.integration.emulated import emulated, wait_until_speculating
 
 CHAT: Any = [{"role": "user", "content": "Why is the sky blue?"}]
 NAME = "emulated-mine"

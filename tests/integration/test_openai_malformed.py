@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from gateway.http.openapi import openapi_document
 from saguaro.cli.trio import Trio
-from tests.integration.test_emulated import emulated
+from tests.integration.emulated import emulated
 
 NUM_BODIES = 200
 # Field by field what is right, to break one at a time.

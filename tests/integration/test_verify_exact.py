@@ -16,7 +16,7 @@ from saguaro.cli.verify_exact import EXIT_COULD_NOT_RUN, EXIT_DIFFERENT, EXIT_EQ
 from saguaro.client import Client
 from saguaro.client.requests import GenerateOptions
 from saguaro.types import AcceptanceMode
-from tests.integration.test_emulated import wait_until_speculating
+from tests.integration.emulated import wait_until_speculating
 
 PROFILE = """
 vocabulary = 600

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -103,3 +103,33 @@ def test_a_prefix_committed_in_any_three_pieces_is_found_by_the_next_prompt():
         reader = BlockTable(manager)
         assert reader.match_prefix([*prompt, 99]) == 9
         assert reader.blocks == table.blocks[:3]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(tokens, st.floats(0, 1)), min_size=1, max_size=8),
+    st.lists(tokens, max_size=3),
+)
+def test_the_next_turn_finds_every_whole_block_of_a_conversation_committed_in_any_runs_with_any_guesses_refused(
+    block_size: int, runs: list[tuple[list[int], float]], others: list[list[int]]
+) -> None:
+    manager = BlockManager(num_blocks=400, block_size=block_size)
+    for other in others:  # they may share a prefix with it, and be computed at the same time
+        table = BlockTable(manager)
+        table.reserve(len(other))
+        table.commit(other, len(other))
+    conversation: list[int] = []
+    with BlockTable(manager) as table:
+        for speculated, share in runs:
+            table.reserve(len(conversation) + len(speculated))
+            conversation += speculated[: int(share * len(speculated))]
+            table.commit(conversation, len(conversation))
+            table.truncate(len(conversation))
+    whole = len(conversation) // block_size * block_size
+    assert BlockTable(manager).match_prefix([*conversation, 2]) == whole
+    # The tokens of a prefix and no others lead to its blocks, wherever in it another token stands.
+    for changed in range(len(conversation)):
+        parted = [*conversation, 2]
+        parted[changed] = 3
+        assert BlockTable(manager).match_prefix(parted) == changed // block_size * block_size

@@ -11,10 +11,14 @@ from typing import Any
 
 from gateway.answers import Answers
 from gateway.http.app import HttpDoor
+from gateway.http.replies import Document
 from gateway.http.server import HttpServer
 from gateway.service import GatewayServicer
+from gateway.sessions import Sessions, StoreLimits, open_store
+from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
+from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.server import GrpcServer
 from saguaro.types import (
@@ -45,18 +49,23 @@ from saguaro.wire.verifier import (
 
 CONTEXT_LIMIT = 64
 RUN_LENGTH = 3
+SESSION_LIMITS = StoreLimits(ttl_seconds=60, max_sessions=16)
 ROUNDS = tuple(RoundReport(r, 2, 2, LookupResult.HIT, 10, 20, 30, 40) for r in (1, 2))
 
 
 @dataclass
 class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
-    """Emits `answer`, RUN_LENGTH tokens a run, up to max_tokens; can hang after a run, or raise instead."""
+    """Emits `answer`, RUN_LENGTH tokens a run, up to max_tokens; can hang or pause after a run, or raise instead."""
 
     answer: tuple[int, ...] = ()
     vocabulary_size: int = 0
     name: str = "fake"
+    fingerprint: str = "f" * 64
+    context_limit: int = CONTEXT_LIMIT
     hang_after_runs: int | None = None
     refusal: Exception | None = None  # before anything is admitted
+    pause_after_runs: int | None = None
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)  # ends every pause
     error: Exception | None = None
     error_after_runs: int = 0
     finishes: bool = True
@@ -71,7 +80,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
-        model = ModelIdentity(self.name, "f" * 64, self.vocabulary_size, CONTEXT_LIMIT, "float32")
+        model = ModelIdentity(self.name, self.fingerprint, self.vocabulary_size, self.context_limit, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
     async def Abort(self, request: Any, context: Any) -> verifier_pb2.AbortResponse:
@@ -115,6 +124,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             if index == self.hang_after_runs:
                 yield await self._aborted(request, start)
                 return
+            if index == self.pause_after_runs:
+                await self.go_on.wait()
             run = tokens[start : start + RUN_LENGTH]
             self.num_runs += 1
             logprobs = tuple(TokenLogprobs(-float(token)) for token in run) if request.logprobs else ()
@@ -154,6 +165,10 @@ async def running_house(
     answer: str = "The saguaro 🌵 is größer.",
     max_concurrent: int = 8,
     max_body_bytes: int = 1 << 20,
+    session_store: str = "memory",
+    session_limits: StoreLimits = SESSION_LIMITS,
+    max_session_tokens: int = 4096,
+    resume_seconds: float = 0.0,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -177,13 +192,20 @@ async def running_house(
         await verifiers.start()
         await verifiers.wait_until_usable(10)
         answers = Answers(text, verifiers, max_concurrent=max_concurrent, patience_seconds=0.5)
-        servicer.open(answers)
-        door.open(answers)
+        store = open_store(session_store, session_limits)
+        sessions = Sessions(answers, store, max_tokens=max_session_tokens)
+        bounds = StreamBounds(resume_seconds, max_streams=max_concurrent)
+        events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
+        servicer.open(answers, sessions, events)
+        door.open(answers, sessions, chunks)
         await http.start()
         try:
             yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
         finally:
             await http.stop()
+            await events.close()
+            await chunks.close()
+            await store.close()
             await verifiers.close()
 
 

@@ -22,6 +22,7 @@ from saguaro.answers import (
     TokenPrompt,
 )
 from saguaro.errors import Incompatible, InvalidRequest
+from saguaro.sessions import SessionInfo
 from saguaro.types import (
     Constraint,
     ConstraintKind,
@@ -44,7 +45,7 @@ from saguaro.types import (
     VerifierFrame,
 )
 from saguaro.v1 import common_pb2, gateway_pb2, speculator_pb2, verifier_pb2
-from saguaro.wire import common, gateway, speculator, verifier
+from saguaro.wire import common, gateway, sessions, speculator, verifier
 
 ROUND = RoundReport(3, 4, 2, LookupResult.LATE, 10, 20, 30, 40, 50, 60, 70, 80)
 REPORT = SpeculationReport(True, "why", 9, 36, 20, 5, 3, 1, (ROUND, ROUND))
@@ -68,13 +69,20 @@ SAMPLING = SamplingParams(
 LOGPROBS = (TokenLogprobs(-0.5, ((4, -0.25), (9, -2.0))), TokenLogprobs(-3.0))  # float32 holds these numbers
 
 
+@pytest.mark.parametrize("reused", [None, False, True])
+def test_a_session_survives_the_wire(reused: bool | None) -> None:
+    said = (ChatMessage("system", ""), ChatMessage("user", "é"))
+    session = SessionInfo("id", "m", 12.5, 99.25, 3, 77, said, reused, True)
+    wire = gateway_pb2.Session.FromString(sessions.session_to_proto(session).SerializeToString())
+    assert sessions.session_from_proto(wire) == session
+
+
 @pytest.mark.parametrize(
     "prompt", [TextPrompt(""), ChatPrompt((ChatMessage("user", "é"),)), TokenPrompt((0, 2**32 - 1))]
 )
 def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
-    request = AnswerRequest(
-        prompt, replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77, "m", True, True, True, True, True, 5
-    )
+    numbers = (replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77)
+    request = AnswerRequest(prompt, *numbers, "m", True, True, True, True, True, 5, "s", True)
     wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
     assert gateway.answer_request_from_proto(wire) == request
 

@@ -15,6 +15,9 @@ from saguaro.errors import (
     ModelNotFound,
     SaguaroError,
     SequenceFault,
+    SessionBusy,
+    SessionNotFound,
+    StreamNotFound,
     Unavailable,
 )
 from saguaro.wire.status import STATUS_OF, error_of, status_of
@@ -22,6 +25,9 @@ from saguaro.wire.status import STATUS_OF, error_of, status_of
 EXAMPLES: list[SaguaroError] = [
     InvalidRequest("sampling.top_p", "top_p is 2"),
     ModelNotFound("no model x"),
+    SessionNotFound("no session x"),
+    SessionBusy("session x is busy"),
+    StreamNotFound("no stream x"),
     Unavailable("queue full", 2.5),
     Incompatible("dtype differs"),
     SequenceFault("broke"),

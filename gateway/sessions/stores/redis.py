@@ -1,0 +1,156 @@
+"""Sessions in Redis or Valkey, for gateways on several machines.
+
+Each call is one script, so it is atomic, and times are the server's, so gateways' clocks need not agree. A session is
+a hash that the server forgets by itself; the set of their ends is there to count them. One server, no cluster: the set
+and a hash may be on different nodes there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.sessions.stores.protocol import StoredSession, StoreLimits, busy, full
+from saguaro.errors import ConfigurationError, SessionBusy, Unavailable
+
+_TIMEOUT_SECONDS = 5.0
+_ENDS = "saguaro:session-ends"
+
+# KEYS: the session, the set of ends. ARGV: session id, then each script's own. Times are milliseconds.
+_NOW = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local function keep(ms)
+  redis.call('PEXPIRE', KEYS[1], ms)
+  redis.call('ZADD', KEYS[2], now + ms, ARGV[1])
+end
+"""
+_CREATE = (  # record, ttl, max_sessions
+    _NOW
+    + """
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[4]) then return false end
+redis.call('HSET', KEYS[1], 'record', ARGV[2])
+keep(tonumber(ARGV[3]))
+return now + tonumber(ARGV[3])
+"""
+)
+_READ = (
+    _NOW
+    + """
+local found = redis.call('HMGET', KEYS[1], 'record', 'held_until')
+if not found[1] then return false end
+return {found[1], now + redis.call('PTTL', KEYS[1]), tonumber(found[2] or 0) > now and 1 or 0}
+"""
+)
+_ACQUIRE = (  # holder, lease, time to keep
+    _NOW
+    + """
+local found = redis.call('HMGET', KEYS[1], 'record', 'held_until')
+if not found[1] then return false end
+if tonumber(found[2] or 0) > now then return {0} end
+redis.call('HSET', KEYS[1], 'holder', ARGV[2], 'held_until', now + tonumber(ARGV[3]))
+keep(tonumber(ARGV[4]))
+return {1, found[1]}
+"""
+)
+_RENEW = (  # holder, lease, time to keep
+    _NOW
+    + """
+if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], 'held_until', now + tonumber(ARGV[3]))
+keep(tonumber(ARGV[4]))
+return 1
+"""
+)
+_RELEASE = (  # holder, ttl, record if there is one
+    _NOW
+    + """
+if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[2] then return 0 end
+redis.call('HDEL', KEYS[1], 'holder', 'held_until')
+if ARGV[4] then redis.call('HSET', KEYS[1], 'record', ARGV[4]) end
+keep(tonumber(ARGV[3]))
+return 1
+"""
+)
+_DELETE = """
+redis.call('ZREM', KEYS[2], ARGV[1])
+return redis.call('DEL', KEYS[1])
+"""
+
+
+class RedisStore:
+    """See `SessionStore`. `url` as redis://[user:password@]host:port/database, rediss:// for TLS."""
+
+    def __init__(self, url: str, limits: StoreLimits) -> None:
+        try:
+            import redis.asyncio as redis
+            from redis.exceptions import RedisError
+        except ImportError:
+            raise ConfigurationError(
+                f"session_store {self._shown(url)} needs another package: pip install 'saguaro[redis]'"
+            ) from None
+        self.lease_seconds = limits.lease_seconds
+        self._max_sessions = limits.max_sessions
+        self._ttl_ms, self._lease_ms = round(limits.ttl_seconds * 1000), round(limits.lease_seconds * 1000)
+        self._held_ms = max(self._ttl_ms, self._lease_ms)
+        self._peer = self._shown(url)
+        self._faults = (RedisError, OSError)
+        try:
+            self._redis: Any = redis.Redis.from_url(
+                url, socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"session_store {self._peer} is no address: {error}") from None
+
+    async def create(self, session_id: str, record: bytes) -> float:
+        """When it will be forgotten. Raises Unavailable where the store is full."""
+        end_ms: int | None = await self._run(_CREATE, session_id, record, self._ttl_ms, self._max_sessions)
+        if end_ms is None:
+            raise Unavailable(full(self._max_sessions))
+        return end_ms / 1000
+
+    async def read(self, session_id: str) -> StoredSession | None:
+        """None for an unknown session."""
+        found = await self._run(_READ, session_id)
+        return None if found is None else StoredSession(found[0], found[1] / 1000, is_held=bool(found[2]))
+
+    async def acquire(self, session_id: str, holder: str) -> bytes | None:
+        """The record, now held; None for an unknown session. Raises SessionBusy."""
+        found = await self._run(_ACQUIRE, session_id, holder, self._lease_ms, self._held_ms)
+        if found is None:
+            return None
+        if not found[0]:
+            raise SessionBusy(busy(session_id))
+        return bytes(found[1])
+
+    async def renew(self, session_id: str, holder: str) -> bool:
+        """Begin the lease anew; False where the hold was lost."""
+        return bool(await self._run(_RENEW, session_id, holder, self._lease_ms, self._held_ms))
+
+    async def release(self, session_id: str, holder: str, record: bytes | None) -> bool:
+        """End the hold; False where it was lost."""
+        new = () if record is None else (record,)
+        return bool(await self._run(_RELEASE, session_id, holder, self._ttl_ms, *new))
+
+    async def delete(self, session_id: str) -> bool:
+        """Forget it; False for an unknown session."""
+        return bool(await self._run(_DELETE, session_id))
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        await self._redis.aclose()
+
+    async def _run(self, script: str, session_id: str, *arguments: Any) -> Any:
+        try:
+            # The library sends the script's digest, and the script itself only to a server that does not know it.
+            call = self._redis.register_script(script)
+            return await call(keys=(f"saguaro:session:{session_id}", _ENDS), args=(session_id, *arguments))
+        except self._faults as error:
+            raise Unavailable(f"the session store {self._peer} does not answer: {error}") from None
+
+    @staticmethod
+    def _shown(url: str) -> str:
+        """Without user and password."""
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,0 +1,40 @@
+"""A real trio on emulated devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from saguaro.cli.trio import Trio
+from saguaro.client import Client
+
+# A long prompt takes its time, as on a slow device: 1 ms a token.
+PROFILE = """
+vocabulary = 600
+context_limit = 4096
+acceptance_rate = 0.8
+rank_exponent = 1.4
+[target]
+base_ms = {target_ms}
+flat_rows = 64
+ms_per_row = 1.0
+[draft]
+base_ms = 0.5
+{faults}
+"""
+
+
+def wait_until_speculating(trio: Trio) -> None:
+    deadline = time.monotonic() + 60
+    with Client(trio.gateway_address) as client:
+        while not client.list_models()[0].speculating:
+            assert time.monotonic() < deadline, client.list_models()[0].not_speculating_reason
+            time.sleep(0.05)
+
+
+def emulated(folder: Path, *, faults: str = "", target_ms: float = 15.0, gateway_flags: Sequence[str] = ()) -> Trio:
+    # The law knows no name, so every profile of this file says the same after the same prompt.
+    file = folder / "mine.toml"
+    file.write_text(PROFILE.format(faults=faults, target_ms=target_ms))
+    return Trio(emulate=str(file), log_folder=folder, gateway_flags=gateway_flags)
