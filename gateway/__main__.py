@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import sys
 from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers, check_tokenizer
+from gateway.guard import Guard, KeysFile, is_loopback, longest_call_seconds
 from gateway.http.app import HttpDoor
 from gateway.http.server import HttpServer
+from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
@@ -20,6 +24,8 @@ from saguaro.progress import report_progress
 from saguaro.server import run_service, serve
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 
+logger = logging.getLogger(__name__)
+
 
 async def main(settings: GatewaySettings) -> None:
     """Bind, wait for the tokenizer and the verifier, serve until a signal."""
@@ -28,8 +34,13 @@ async def main(settings: GatewaySettings) -> None:
         max_message_bytes=settings.max_message_bytes,
         keepalive_seconds=settings.keepalive_seconds,
     )
+    guard = Guard()
     servicer = GatewayServicer(settings.request_timeout_seconds)
-    door = HttpDoor(request_timeout_seconds=settings.request_timeout_seconds, max_body_bytes=settings.max_message_bytes)
+    door = HttpDoor(
+        request_timeout_seconds=settings.request_timeout_seconds,
+        max_body_bytes=settings.max_message_bytes,
+        guard=guard,
+    )
     http = HttpServer(settings, door.app)
 
     def register(server: Any) -> list[str]:
@@ -50,7 +61,25 @@ async def main(settings: GatewaySettings) -> None:
         await http.stop()
         await verifier.close()
 
-    await serve(settings, register, role=settings.role, ready=ready, on_drain=drain, on_stop=stop)
+    async with _keys(settings, guard):
+        await serve(
+            settings,
+            register,
+            role=settings.role,
+            gate=guard.enter_by_metadata,
+            longest_call_seconds=longest_call_seconds(settings.request_timeout_seconds),
+            ready=ready,
+            on_drain=drain,
+            on_stop=stop,
+        )
+
+
+def _keys(settings: GatewaySettings, guard: Guard) -> contextlib.AbstractAsyncContextManager[None]:
+    if settings.keys_file is not None:
+        return KeysFile(settings.keys_file, guard).watched()
+    if not is_loopback(settings.host):
+        logger.warning("no --keys-file: whoever reaches %s may use this gateway", settings.host)
+    return contextlib.nullcontext()
 
 
 async def _open(settings: GatewaySettings, verifier: VerifierClient) -> Answers:
@@ -70,7 +99,12 @@ async def _open(settings: GatewaySettings, verifier: VerifierClient) -> Answers:
     text = await asyncio.to_thread(TextModel.from_folder, _tokenizer_folder(settings.tokenizer))
     check_tokenizer(text, info)
     report_progress(settings.role, "serving", 1.0)
-    return Answers(text, verifier, max_concurrent=settings.max_concurrent_requests)
+    limits = Limits(
+        max_concurrent=settings.max_concurrent_requests,
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_answer_tokens=settings.max_answer_tokens,
+    )
+    return Answers(text, verifier, limits, log_prompts=settings.log_prompts)
 
 
 def _tokenizer_folder(spec: str) -> Path:

@@ -49,4 +49,4 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """What can be asked for."""
-        return pb.ListModelsResponse(models=[served_model_to_proto(await self.answers.served_model())])
+        return pb.ListModelsResponse(models=map(served_model_to_proto, await self.answers.served_models()))

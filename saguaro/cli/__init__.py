@@ -7,6 +7,7 @@ import os
 import typer
 
 from saguaro.cli import commands as _commands
+from saguaro.cli import keys as _keys
 from saguaro.cli import roles as _roles
 from saguaro.cli import verify_exact_command as _verify_exact
 
@@ -20,6 +21,7 @@ app = typer.Typer(
 _roles.add_to(app)
 _commands.add_to(app)
 _verify_exact.add_to(app)
+app.add_typer(_keys.keys_app, name="keys")
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), ove
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -253,8 +254,31 @@ class GatewaySettings(ServiceSettings):
         int, Field(ge=1, le=1 << 20, description="answers in flight; beyond it requests are refused at once")
     ] = 1024
     request_timeout_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="longest life of one answer where the client sets no deadline")
+        float, Field(gt=0, le=86_400, description="longest life of one answer; a client may set a shorter one")
     ] = 600.0
+    max_prompt_tokens: Annotated[
+        int | None,
+        Field(ge=1, le=1 << 28, description="longest prompt taken; default: what the model's context takes"),
+    ] = None
+    max_answer_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1 << 28,
+            description="largest max_tokens taken, and that of requests without; default: up to the model's context",
+        ),
+    ] = None
+    keys_file: Annotated[
+        Path | None,
+        Field(description="API keys, as `saguaro keys` writes them, read again on change; default: open to all"),
+    ] = None
+    log_prompts: Annotated[
+        bool,
+        Field(
+            description="whether prompts are logged: helps to find out what clients send, and tells it to all "
+            "who read logs"
+        ),
+    ] = False
 
 
 SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
-from saguaro.server.doorkeeper import Doorkeeper
+from saguaro.server.doorkeeper import Doorkeeper, Gate
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,17 @@ class GrpcServer:
     Life: `start` (bound; health NOT_SERVING; calls answered Unavailable) -> `admit` (SERVING) -> `stop`.
     """
 
-    def __init__(self, settings: ServiceSettings, register: Register, *, role: str) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        register: Register,
+        *,
+        role: str,
+        gate: Gate | None = None,
+        longest_call_seconds: float | None = None,
+    ) -> None:
+        self._gate = gate
+        self._longest_call_seconds = longest_call_seconds
         self._settings = settings
         self._register = register
         self._role = role
@@ -52,7 +62,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and listen. Raises ConfigurationError where the port cannot be had."""
         _check_free(self._role, self._settings.host, self._settings.port)
-        self._doorkeeper = Doorkeeper(f"the {self._role} is starting")
+        self._doorkeeper = Doorkeeper(f"the {self._role} is starting", self._gate, self._longest_call_seconds)
         self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings))
         services = self._register(self._server)
         self._doorkeeper.guard(services)
@@ -93,6 +103,8 @@ async def serve(
     register: Register,
     *,
     role: str,
+    gate: Gate | None = None,
+    longest_call_seconds: float | None = None,
     ready: Hook | None = None,
     on_drain: Hook | None = None,
     on_stop: Hook | None = None,
@@ -101,8 +113,9 @@ async def serve(
 
     `ready` runs with the port bound and health NOT_SERVING. `on_drain` is told that no new calls come, while old
     ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
+    `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then.
     """
-    server = GrpcServer(settings, register, role=role)
+    server = GrpcServer(settings, register, role=role, gate=gate, longest_call_seconds=longest_call_seconds)
     async with contextlib.AsyncExitStack() as owned:
         if on_stop is not None:
             owned.push_async_callback(on_stop)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.guard import Guard
 from gateway.http.app import HttpDoor
 from gateway.http.server import HttpServer
+from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
@@ -122,6 +124,9 @@ async def running_house(
     answer: str = "The saguaro 🌵 is größer.",
     max_concurrent: int = 8,
     max_body_bytes: int = 1 << 20,
+    guard: Guard | None = None,
+    request_timeout_seconds: float = 30,
+    limits: Limits | None = None,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -129,8 +134,9 @@ async def running_house(
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
     settings = GatewaySettings(port=0, http_port=0)
-    servicer = GatewayServicer(request_timeout_seconds=30)
-    door = HttpDoor(request_timeout_seconds=30, max_body_bytes=max_body_bytes)
+    guard = guard or Guard()
+    servicer = GatewayServicer(request_timeout_seconds)
+    door = HttpDoor(request_timeout_seconds=request_timeout_seconds, max_body_bytes=max_body_bytes, guard=guard)
     http = HttpServer(settings, door.app)
 
     def register_gateway(server: Any) -> list[str]:
@@ -139,10 +145,10 @@ async def running_house(
 
     async with (
         serving(verifier_on(0, verifier)) as verifier_server,
-        serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
+        serving(GrpcServer(settings, register_gateway, role="gateway", gate=guard.enter_by_metadata)) as server,
     ):
         client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        answers = Answers(text, client, max_concurrent=max_concurrent)
+        answers = Answers(text, client, limits or Limits(max_concurrent=max_concurrent))
         servicer.open(answers)
         door.open(answers)
         await http.start()
