@@ -153,15 +153,16 @@ class KeysFile:
         while True:
             await asyncio.sleep(look_seconds)
             try:
-                await asyncio.to_thread(self._read)
+                await asyncio.to_thread(self._read_if_changed)
             except ConfigurationError as error:
                 logger.error("%s; the keys stay as they were", error)
 
+    def _read_if_changed(self) -> None:
+        if self._state() != self._seen:
+            self._read()
+
     def _read(self) -> None:
-        seen = self._state()
-        if seen == self._seen:
-            return
-        self._seen = seen  # first: a broken file is told once, not at every look
+        self._seen = self._state()  # first: a broken file is told once, not at every look
         keys = read_keys(self._path)
         self._guard.replace(keys)
         logger.info("keys file %s: %d keys", self._path, len(keys))

@@ -127,6 +127,7 @@ async def running_house(
     guard: Guard | None = None,
     request_timeout_seconds: float = 30,
     limits: Limits | None = None,
+    log_prompts: bool = False,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -148,7 +149,7 @@ async def running_house(
         serving(GrpcServer(settings, register_gateway, role="gateway", gate=guard.enter_by_metadata)) as server,
     ):
         client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        answers = Answers(text, client, limits or Limits(max_concurrent=max_concurrent))
+        answers = Answers(text, client, limits or Limits(max_concurrent), log_prompts=log_prompts)
         servicer.open(answers)
         door.open(answers)
         await http.start()
