@@ -21,7 +21,7 @@ from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
 from saguaro.progress import report_progress
-from saguaro.server import run_service, serve
+from saguaro.server import dial_tls, run_service, serve
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ async def main(settings: GatewaySettings) -> None:
         settings.verifier,
         max_message_bytes=settings.max_message_bytes,
         keepalive_seconds=settings.keepalive_seconds,
+        tls=dial_tls(settings),
     )
     guard = Guard()
     servicer = GatewayServicer(settings.request_timeout_seconds)

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from saguaro.channel import channel_options
+from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
@@ -28,10 +28,12 @@ _RETRY_SECONDS = 0.2
 class VerifierClient:
     """One channel to one verifier. `close` ends it and every generation on it."""
 
-    def __init__(self, address: str, *, max_message_bytes: int, keepalive_seconds: float) -> None:
-        self._peer = f"the verifier at {address}"
+    def __init__(
+        self, address: str, *, max_message_bytes: int, keepalive_seconds: float, tls: Tls | None = None
+    ) -> None:
+        self._peer = f"the verifier at {dialled_at(address, tls)}"
         options = channel_options(max_message_bytes=max_message_bytes, keepalive_seconds=keepalive_seconds)
-        self._channel = grpc.aio.insecure_channel(address, options=options)
+        self._channel = open_aio_channel(address, tls, options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._info: VerifierInfo | None = None
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Linear = Literal["auto", "stock", "packed", "int8"]
@@ -18,7 +20,7 @@ POLICY_PATTERN = r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$"
 Numerics = Literal["fast", "fixed-shape"]
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(ListenTlsSettings):
     """What every service has."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
@@ -111,7 +113,7 @@ class ModelSettings(ServiceSettings):
     ] = 512
 
 
-class VerifierSettings(ModelSettings):
+class VerifierSettings(ModelSettings, DialTlsSettings):
     """The service that owns the target model."""
 
     model_config = SettingsConfigDict(env_prefix="SAGUARO_VERIFIER_")
@@ -230,7 +232,7 @@ class SpeculatorSettings(ModelSettings):
     ] = 60.0
 
 
-class GatewaySettings(ServiceSettings):
+class GatewaySettings(ServiceSettings, DialTlsSettings):
     """The public door."""
 
     model_config = SettingsConfigDict(env_prefix="SAGUARO_GATEWAY_")

@@ -3,6 +3,7 @@
 from saguaro.server.doorkeeper import Gate, current_request_id, within
 from saguaro.server.grpc_server import GrpcServer, Register, serve
 from saguaro.server.process import apply_placement, configure_logging, run_service
+from saguaro.server.tls import PortTls, dial_tls, port_tls
 
 __all__ = [
     "run_service",
@@ -10,6 +11,9 @@ __all__ = [
     "GrpcServer",
     "Register",
     "Gate",
+    "PortTls",
+    "port_tls",
+    "dial_tls",
     "current_request_id",
     "within",
     "apply_placement",

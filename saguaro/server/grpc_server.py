@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
 from saguaro.server.doorkeeper import Doorkeeper, Gate
+from saguaro.server.tls import port_tls
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,12 @@ class GrpcServer:
         reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._services = ("", *sorted(services))
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        tls, address = port_tls(self._settings), _join(self._settings.host, self._settings.port)
         try:
-            self._port = self._server.add_insecure_port(_join(self._settings.host, self._settings.port))
+            if tls is None:
+                self._port = self._server.add_insecure_port(address)
+            else:
+                self._port = self._server.add_secure_port(address, tls.grpc_credentials())
         except RuntimeError as error:
             raise ConfigurationError(f"{self._role} cannot listen on {self._settings.host}: {error}") from None
         await self._server.start()
@@ -80,7 +85,8 @@ class GrpcServer:
         """Take calls and say so."""
         self._doorkeeper.open()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        logger.info("%s serving on %s", self._role, self.address)
+        over = "plain text" if port_tls(self._settings) is None else "TLS"
+        logger.info("%s serving on %s, %s", self._role, self.address, over)
 
     async def stop(self, drain_seconds: float = 0.0, on_drain: Hook | None = None) -> None:
         """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left."""

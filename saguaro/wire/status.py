@@ -42,6 +42,12 @@ STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     SaguaroError: grpc.StatusCode.INTERNAL,
 }
 
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "it answers, but not in TLS",
+    "Tls handshake failed": "its certificate is not trusted here, or is for another name",
+    "Socket closed": "it hung up at once, as a port does that asks for TLS, or for a client certificate that it trusts",
+}
+
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
@@ -84,7 +90,7 @@ def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:
             return Unavailable(text, retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             # Our servers say when to come back; without that the words are gRPC's, on a connection.
-            return Unavailable(f"{peer} cannot be reached: {text}")
+            return Unavailable(f"{peer} cannot be reached: {text}{_hint(text)}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             # Without details the words are gRPC's, on a deadline that this side had set.
             return DeadlineExceeded(text if is_ours else f"{peer} did not finish before the deadline")
@@ -105,6 +111,13 @@ def _detail_of(error: SaguaroError) -> error_details_pb2.BadRequest | error_deta
         delay.FromNanoseconds(int(error.retry_after_seconds * 1e9))
         return error_details_pb2.RetryInfo(retry_delay=delay)
     return None
+
+
+def _hint(text: str) -> str:
+    """What gRPC's words on a failed connection mean where TLS is the reason; they do not say it."""
+    if not text.startswith("failed to connect"):
+        return ""
+    return next((f" ({hint})" for words, hint in _HINTS.items() if words in text), "")
 
 
 def _field(bad_request: error_details_pb2.BadRequest | None) -> str:
