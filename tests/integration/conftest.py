@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.cli.trio import Trio
+from tests.integration.fortress import Fortress, running_fortress
 from tests.tiny_models import noisy_copy, write_tiny_model
 
 
@@ -25,3 +26,10 @@ def demo_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     """The embedded pair, as three processes."""
     with Trio(log_folder=tmp_path_factory.mktemp("demo-logs")) as trio:
         yield trio
+
+
+@pytest.fixture(scope="session")
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    """Emulated, with mTLS and keys everywhere and few places."""
+    with running_fortress(tmp_path_factory.mktemp("fortress")) as running:
+        yield running

@@ -14,31 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx2
 import pytest
 
-from saguaro.cli.trio import Trio
-from saguaro.client import AsyncClient
 from saguaro.errors import Unavailable
 from saguaro.types import TokenIds
-from saguaro.v1 import speculator_pb2, verifier_pb2
-from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceStub
-from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
-from tests.integration.speculating import await_speculation
+from tests.integration.fortress import MAX_WAITING, Fortress, answer, running_village
 from tests.integration.waiting import until
-
-PROFILE = """
-vocabulary = 600
-context_limit = 4096
-acceptance_rate = 0.8
-rank_exponent = 1.4
-[target]
-base_ms = 4
-[draft]
-base_ms = 0.5
-"""
-MAX_RUNNING, MAX_WAITING = 16, 48
 
 
 @dataclass(frozen=True)
@@ -48,62 +30,37 @@ class Ask:
     number: int
     max_tokens: int = 8
 
-    async def answer(self, client: AsyncClient) -> TokenIds:
-        prompt = f"cactus {self.number % 50}"
-        return (await client.generate(prompt, max_tokens=self.max_tokens, seed=self.number % 50).finish()).token_ids
-
-
-def emulated(folder: Path, **flags: Any) -> Trio:
-    file = folder / "storm.toml"
-    file.write_text(PROFILE)
-    return Trio(emulate=str(file), log_folder=folder, **flags)
+    async def answer(self, stub: Any) -> TokenIds:
+        return await answer(stub, f"cactus {self.number}", max_tokens=self.max_tokens, seed=self.number)
 
 
 @pytest.fixture(scope="module")
-def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    """Few places, so that few requests are too many."""
-    flags = ["--max-running", str(MAX_RUNNING), "--max-waiting", str(MAX_WAITING)]
-    with emulated(tmp_path_factory.mktemp("bounded"), verifier_flags=flags) as trio:
-        await_speculation(trio)
-        yield trio
+def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    with running_village(tmp_path_factory.mktemp("village")) as running:
+        yield running
 
 
-@pytest.fixture(scope="module")
-def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    """As `saguaro up` starts it."""
-    with emulated(tmp_path_factory.mktemp("roomy")) as trio:
-        await_speculation(trio)
-        yield trio
-
-
-def megabytes(trio: Trio, role: str) -> float:
+def megabytes(place: Fortress, role: str) -> float:
     """Resident memory of a service now."""
-    status = Path(f"/proc/{trio.processes[role].pid}/status").read_text()
+    status = Path(f"/proc/{place.trio.processes[role].pid}/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) / 1024
 
 
-def all_is_free(trio: Trio) -> bool:
-    """No sequence anywhere, and every KV block of both models free."""
-    with grpc.insecure_channel(trio.verifier_address) as channel:
-        load = VerifierServiceStub(channel).GetLoad(verifier_pb2.GetLoadRequest(), timeout=5)
-    with grpc.insecure_channel(trio.speculator_address) as channel:
-        info = SpeculatorServiceStub(channel).GetSpeculatorInfo(speculator_pb2.GetSpeculatorInfoRequest(), timeout=5)
-    verifier_is_free = load.num_running == load.num_waiting == 0 and load.free_kv_blocks == load.num_kv_blocks
-    return verifier_is_free and info.num_sequences == 0 and info.free_kv_blocks == info.num_kv_blocks
+def undisturbed(place: Fortress, asks: list[Ask]) -> dict[Ask, TokenIds]:
+    async def scenario() -> dict[Ask, TokenIds]:
+        async with place.asking() as stub:
+            return {ask: await ask.answer(stub) for ask in asks}
+
+    return asyncio.run(scenario())
 
 
-async def undisturbed(trio: Trio, asks: list[Ask]) -> dict[Ask, TokenIds]:
-    async with AsyncClient(trio.gateway_address) as client:
-        return {ask: await ask.answer(client) for ask in asks}
-
-
-def wave(trio: Trio, size: int, expected: dict[Ask, TokenIds]) -> float:
+def wave(place: Fortress, size: int, expected: dict[Ask, TokenIds]) -> float:
     """So many streams at once, each finished and as expected; the seconds it took."""
     asks = [list(expected)[number % len(expected)] for number in range(size)]
 
     async def scenario() -> list[TokenIds]:
-        async with AsyncClient(trio.gateway_address) as client:
-            return await asyncio.gather(*(ask.answer(client) for ask in asks))
+        async with place.asking() as stub:
+            return await asyncio.gather(*(ask.answer(stub) for ask in asks))
 
     started = time.monotonic()
     answers = asyncio.run(scenario())
@@ -111,21 +68,20 @@ def wave(trio: Trio, size: int, expected: dict[Ask, TokenIds]) -> float:
     return time.monotonic() - started
 
 
-def test_streams_that_fit_into_the_queue_all_finish(bounded: Trio) -> None:
-    expected = asyncio.run(undisturbed(bounded, [Ask(number) for number in range(6)]))
-    wave(bounded, MAX_WAITING, expected)
-    until(lambda: all_is_free(bounded))
+def test_streams_that_fit_into_the_queue_all_finish(fortress: Fortress) -> None:
+    wave(fortress, MAX_WAITING, undisturbed(fortress, [Ask(number) for number in range(6)]))
+    until(fortress.is_free)
 
 
 @pytest.mark.slow
-def test_five_hundred_streams_finish_in_bounded_memory(roomy: Trio) -> None:
-    expected = asyncio.run(undisturbed(roomy, [Ask(number) for number in range(50)]))
-    idle = {role: megabytes(roomy, role) for role in ("gateway", "verifier")}
+def test_five_hundred_streams_finish_in_bounded_memory(village: Fortress) -> None:
+    expected = undisturbed(village, [Ask(number) for number in range(50)])
+    idle = {role: megabytes(village, role) for role in ("gateway", "verifier")}
     seconds, after = [], []
     for _ in range(4):
-        seconds.append(wave(roomy, 500, expected))
-        after.append({role: megabytes(roomy, role) for role in idle})
-        until(lambda: all_is_free(roomy))
+        seconds.append(wave(village, 500, expected))
+        after.append({role: megabytes(village, role) for role in idle})
+        until(village.is_free)
     print("seconds a wave", seconds, "MB idle", idle, "after each wave", after)
     for role in idle:
         assert after[0][role] - idle[role] < 100  # 500 streams at once
@@ -133,25 +89,25 @@ def test_five_hundred_streams_finish_in_bounded_memory(roomy: Trio) -> None:
 
 
 @pytest.mark.parametrize("size", [150, pytest.param(500, marks=pytest.mark.slow)])
-def test_what_does_not_fit_is_refused_at_once_and_the_rest_is_served(bounded: Trio, size: int) -> None:
+def test_what_does_not_fit_is_refused_at_once_and_the_rest_is_served(fortress: Fortress, size: int) -> None:
     asks = [Ask(number, max_tokens=100) for number in range(size)]
-    expected = asyncio.run(undisturbed(bounded, asks[:3]))
+    expected = undisturbed(fortress, asks[:3])
     refusals: list[tuple[float, Unavailable]] = []
 
-    async def ask_or_be_refused(ask: Ask, client: AsyncClient) -> TokenIds | None:
+    async def ask_or_be_refused(ask: Ask, stub: Any) -> TokenIds | None:
         started = time.monotonic()
         try:
-            return await ask.answer(client)
+            return await ask.answer(stub)
         except Unavailable as error:
             refusals.append((time.monotonic() - started, error))
             return None
 
     async def scenario() -> list[TokenIds | None]:
-        async with AsyncClient(bounded.gateway_address) as client, httpx2.AsyncClient(timeout=60) as http:
-            storm = asyncio.gather(*(ask_or_be_refused(ask, client) for ask in asks))
+        async with fortress.asking() as stub, fortress.http(httpx2.AsyncClient) as http:
+            storm = asyncio.gather(*(ask_or_be_refused(ask, stub) for ask in asks))
             while not refusals:  # noqa: ASYNC110  # nobody would set an event
                 await asyncio.sleep(0.005)
-            response = await http.post(f"{bounded.http_url}/completions", json={"prompt": "x", "max_tokens": 1})
+            response = await http.post("/completions", json={"prompt": "x", "max_tokens": 1})
             assert response.status_code == 503
             assert int(response.headers["retry-after"]) >= 1
             assert "wait already" in response.json()["error"]["message"]
@@ -169,18 +125,17 @@ def test_what_does_not_fit_is_refused_at_once_and_the_rest_is_served(bounded: Tr
         assert refusal.retry_after_seconds > 0
     for ask, tokens in expected.items():
         assert answers[ask.number] in (None, tokens)
-    until(lambda: all_is_free(bounded))
+    until(fortress.is_free)
 
 
-async def leave_grpc(ask: Ask, client: AsyncClient, seconds: float) -> None:
+async def leave_grpc(number: int, stub: Any, seconds: float) -> None:
     with contextlib.suppress(TimeoutError, Unavailable):
-        async with asyncio.timeout(seconds), client.generate(f"leaving {ask.number}", max_tokens=400) as stream:
-            async for _ in stream:
-                pass
+        async with asyncio.timeout(seconds):
+            await answer(stub, f"leaving {number}", max_tokens=400)
 
 
-async def leave_http(ask: Ask, http: httpx2.AsyncClient, seconds: float) -> None:
-    body = {"prompt": f"leaving {ask.number}", "max_tokens": 400, "stream": ask.number % 4 == 1}
+async def leave_http(number: int, http: httpx2.AsyncClient, seconds: float) -> None:
+    body = {"prompt": f"leaving {number}", "max_tokens": 400, "stream": number % 4 == 1}
     with contextlib.suppress(TimeoutError, httpx2.TransportError):
         async with asyncio.timeout(seconds), http.stream("POST", "/completions", json=body) as response:
             async for _ in response.aiter_bytes():
@@ -189,25 +144,21 @@ async def leave_http(ask: Ask, http: httpx2.AsyncClient, seconds: float) -> None
 
 @pytest.mark.parametrize("size", [40, pytest.param(300, marks=pytest.mark.slow)])
 def test_after_clients_that_leave_at_random_moments_all_is_free_and_bystanders_have_noticed_nothing(
-    bounded: Trio, size: int
+    fortress: Fortress, size: int
 ) -> None:
     chance = random.Random(size)
     bystanders = [Ask(number, max_tokens=120) for number in range(4)]
-    expected = asyncio.run(undisturbed(bounded, bystanders))
+    expected = undisturbed(fortress, bystanders)
 
     async def scenario() -> list[TokenIds]:
-        limits = httpx2.Limits(max_connections=None)
-        async with (
-            AsyncClient(bounded.gateway_address) as client,
-            httpx2.AsyncClient(base_url=bounded.http_url, timeout=60, limits=limits) as http,
-        ):
-            staying = asyncio.gather(*(ask.answer(client) for ask in bystanders))
+        async with fortress.asking() as stub, fortress.http(httpx2.AsyncClient) as http:
+            staying = asyncio.gather(*(ask.answer(stub) for ask in bystanders))
             leaving = []
             for number in range(size):
-                ask, seconds = Ask(number), chance.uniform(0, 0.8)
-                leaving.append(leave_http(ask, http, seconds) if number % 2 else leave_grpc(ask, client, seconds))
+                seconds = chance.uniform(0, size / 100)  # more than fit are there at any moment
+                leaving.append(leave_http(number, http, seconds) if number % 2 else leave_grpc(number, stub, seconds))
             await asyncio.gather(*leaving)
             return await staying
 
     assert asyncio.run(scenario()) == [expected[ask] for ask in bystanders]
-    until(lambda: all_is_free(bounded), seconds=10)
+    until(fortress.is_free, seconds=10)
