@@ -45,7 +45,8 @@ class Entrance:
             await send(message)
 
         try:
-            if request.url.path not in _OPEN_PATHS:
+            # Not request.url, which a client's Host header has a part in.
+            if scope["path"] not in _OPEN_PATHS:
                 self._guard.enter(request.headers.get("authorization"))
             async with within(self._longest_call_seconds):
                 await self._app(scope, receive, send_on)

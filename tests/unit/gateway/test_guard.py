@@ -103,6 +103,18 @@ def test_without_a_known_key_no_call_comes_in_by_either_door(text_folder: Path, 
     in_house(text_folder, Guard([record()]), work)
 
 
+@pytest.mark.parametrize("host", ["x/livez?", "x/livez#", "x/livez;"])
+def test_a_host_header_that_looks_like_an_open_path_opens_nothing(text_folder: Path, host: str) -> None:
+    async def work(caller: Caller) -> None:
+        response = await caller.http.post("/v1/completions", json=BODY, headers={"host": host})
+        assert response.status_code == 401
+        for path in ("//livez", "/livez/", "/livez/../v1/models", "/LIVEZ"):
+            assert (await caller.http.get(path)).status_code in (401, 404), path
+        assert not caller.house.verifier.requests
+
+    in_house(text_folder, Guard([record()]), work)
+
+
 def test_a_known_key_comes_in_by_both_doors_and_its_scheme_has_any_case(text_folder: Path) -> None:
     async def work(caller: Caller) -> None:
         assert await caller.generate() is await caller.tokenize() is None
