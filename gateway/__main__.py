@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import sys
 from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers, check_tokenizer
+from gateway.guard import Guard, KeysFile, is_loopback, longest_call_seconds
 from gateway.http.app import HttpDoor
 from gateway.http.replies import Document
 from gateway.http.server import HttpServer
+from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
@@ -21,8 +25,10 @@ from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
 from saguaro.progress import report_progress
-from saguaro.server import run_service, serve
+from saguaro.server import dial_tls, run_service, serve
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
+
+logger = logging.getLogger(__name__)
 
 
 async def main(settings: GatewaySettings) -> None:
@@ -31,9 +37,15 @@ async def main(settings: GatewaySettings) -> None:
         settings.verifier,
         max_message_bytes=settings.max_message_bytes,
         keepalive_seconds=settings.keepalive_seconds,
+        tls=dial_tls(settings),
     )
+    guard = Guard()
     servicer = GatewayServicer(settings.request_timeout_seconds)
-    door = HttpDoor(request_timeout_seconds=settings.request_timeout_seconds, max_body_bytes=settings.max_message_bytes)
+    door = HttpDoor(
+        request_timeout_seconds=settings.request_timeout_seconds,
+        max_body_bytes=settings.max_message_bytes,
+        guard=guard,
+    )
     http = HttpServer(settings, door.app)
     store = open_store(settings.session_store, StoreLimits(settings.session_ttl_seconds, settings.max_sessions))
     bounds = StreamBounds(settings.resume_seconds, settings.max_concurrent_requests)
@@ -62,15 +74,26 @@ async def main(settings: GatewaySettings) -> None:
         await store.close()
         await verifiers.close()
 
-    await serve(
-        settings,
-        register,
-        role=settings.role,
-        ready=ready,
-        keep_ready=verifiers.keep_ready,
-        on_drain=drain,
-        on_stop=stop,
-    )
+    async with _keys(settings, guard):
+        await serve(
+            settings,
+            register,
+            role=settings.role,
+            gate=guard.enter_by_metadata,
+            longest_call_seconds=longest_call_seconds(settings.request_timeout_seconds),
+            ready=ready,
+            keep_ready=verifiers.keep_ready,
+            on_drain=drain,
+            on_stop=stop,
+        )
+
+
+def _keys(settings: GatewaySettings, guard: Guard) -> contextlib.AbstractAsyncContextManager[None]:
+    if settings.keys_file is not None:
+        return KeysFile(settings.keys_file, guard).watched()
+    if not is_loopback(settings.host):
+        logger.warning("no --keys-file: whoever reaches %s may use this gateway", settings.host)
+    return contextlib.nullcontext()
 
 
 async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:
@@ -90,11 +113,13 @@ async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:
     text = await asyncio.to_thread(TextModel.from_folder, _tokenizer_folder(settings.tokenizer))
     check_tokenizer(text, info)
     report_progress(settings.role, "serving", 1.0)
-    return Answers(
-        text,
-        verifiers,
+    limits = Limits(
         max_concurrent=settings.max_concurrent_requests,
-        patience_seconds=settings.failover_seconds,
+        max_prompt_tokens=settings.max_prompt_tokens,
+        max_answer_tokens=settings.max_answer_tokens,
+    )
+    return Answers(
+        text, verifiers, limits, patience_seconds=settings.failover_seconds, log_prompts=settings.log_prompts
     )
 
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 
 from gateway.choice import Choice
+from gateway.guard import current_principal
 from gateway.interleave import interleaved
-from gateway.requests import generation_requests, resolve_sampling
+from gateway.requests import Limits, generation_requests, resolve_sampling
 from gateway.text import TextModel
 from gateway.verifiers import Generation, VerifierPool
-from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
-from saguaro.errors import ConfigurationError, InvalidRequest, Unavailable
+from saguaro.answers import AnswerDelta, AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
+from saguaro.errors import ConfigurationError, DeadlineExceeded, InvalidRequest, Unavailable
 from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
@@ -43,20 +44,29 @@ class Answers:
     """
 
     def __init__(
-        self, text: TextModel, verifiers: VerifierPool, *, max_concurrent: int, patience_seconds: float
+        self,
+        text: TextModel,
+        verifiers: VerifierPool,
+        limits: Limits,
+        *,
+        patience_seconds: float,
+        log_prompts: bool = False,
     ) -> None:
         self._text = text
         self._verifiers = verifiers
+        self._limits = limits
         self._patience_seconds = patience_seconds
-        self._max_concurrent = max_concurrent
+        self._log_prompts = log_prompts
         self._num_running = 0
 
     async def generate(
         self, request: AnswerRequest, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
         """Started, deltas, one Finished a choice. Raises from the error tree; closing the iterator early aborts all."""
+        request = self._limits.bounded(request)
         validate_answer_request(request)
-        with self._admitted(request.n):
+        allowance = current_principal().allowance
+        with self._admitted(request.n), allowance.answering(request.n):
             deadline = time.monotonic() + timeout_seconds
             info = self._known(request.model)
             sampling = resolve_sampling(request)
@@ -64,6 +74,10 @@ class Answers:
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
             prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
             validate_prompt(prompt, info.model)
+            self._limits.check_prompt(prompt)
+            allowance.spend_tokens(len(prompt))
+            if self._log_prompts:
+                logger.info("request %s asks %r", request_id, request.prompt)
             generations = generation_requests(request, request_id, prompt, sampling)
             is_prefilled = asyncio.Event()
             choices = [
@@ -71,12 +85,17 @@ class Answers:
                 for index, generation in enumerate(generations)
             ]
             events = choices[0] if len(choices) == 1 else interleaved(choices)
-            async with contextlib.aclosing(events):
-                async for event in events:
-                    if isinstance(event, GenerationStarted):
-                        yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)
-                    else:
+            try:
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        if isinstance(event, GenerationStarted):
+                            yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)
+                            continue
+                        if isinstance(event, AnswerDelta):
+                            allowance.spend_tokens(len(event.token_ids))
                         yield event
+            except DeadlineExceeded:
+                raise DeadlineExceeded(f"the answer was not finished within {timeout_seconds:g} s") from None
 
     async def _choice(
         self,
@@ -142,7 +161,7 @@ class Answers:
     @property
     def is_full(self) -> bool:
         """Whether the next request would be refused for want of room."""
-        return self._num_running >= self._max_concurrent
+        return self._num_running >= self._limits.max_concurrent
 
     @property
     def verifiers(self) -> VerifierPool:
@@ -155,20 +174,25 @@ class Answers:
         reasons = dict.fromkeys(info.not_speculating_reason for info in infos if not info.speculating)
         return ServedModel(infos[0].model, not reasons, "; ".join(reasons))
 
+    async def served_models(self) -> tuple[ServedModel, ...]:
+        """Those that the caller may ask for."""
+        served = await self.served_model()
+        return (served,) if current_principal().may_ask(served.model.name) else ()
+
     def _known(self, model: str) -> VerifierInfo:
         info = self._verifiers.info()
         validate_model(model, info.model)
+        current_principal().check_model(info.model.name)
         check_tokenizer(self._text, info)
         return info
 
     @contextlib.contextmanager
     def _admitted(self, num_choices: int) -> Iterator[None]:
-        if num_choices > self._max_concurrent:
-            raise InvalidRequest("n", f"n is {num_choices}; this gateway takes {self._max_concurrent} answers at once")
-        if self._num_running + num_choices > self._max_concurrent:
-            raise Unavailable(
-                f"{self._num_running} answers are in flight; this gateway takes {self._max_concurrent} at once"
-            )
+        most = self._limits.max_concurrent
+        if num_choices > most:
+            raise InvalidRequest("n", f"n is {num_choices}; this gateway takes {most} answers at once")
+        if self._num_running + num_choices > most:
+            raise Unavailable(f"{self._num_running} answers are in flight; this gateway takes {most} at once")
         self._num_running += num_choices
         try:
             yield

@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from saguaro.answers import AnswerRequest
+from saguaro.errors import InvalidRequest
 from saguaro.types import GenerationRequest, SamplingParams, TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What this deployment serves of what its model could; None sets no limit."""
+
+    max_concurrent: int  # answers in flight, each choice one
+    max_prompt_tokens: int | None = None
+    max_answer_tokens: int | None = None
+
+    def bounded(self, request: AnswerRequest) -> AnswerRequest:
+        """The request; one without max_tokens gets the limit. Raises InvalidRequest for more."""
+        most = self.max_answer_tokens
+        if most is None:
+            return request
+        if request.max_tokens is not None and request.max_tokens > most:
+            raise InvalidRequest(
+                "max_tokens", f"max_tokens is {request.max_tokens}; this deployment takes at most {most}"
+            )
+        return replace(request, max_tokens=request.max_tokens or most)
+
+    def check_prompt(self, prompt: TokenIds) -> None:
+        """Raises InvalidRequest for a prompt that is too long here, whatever the model's context."""
+        most = self.max_prompt_tokens
+        if most is not None and len(prompt) > most:
+            raise InvalidRequest("prompt", f"the prompt has {len(prompt)} tokens; this deployment takes at most {most}")
 
 
 def resolve_sampling(request: AnswerRequest) -> SamplingParams:

@@ -86,7 +86,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """What can be asked for."""
-        return pb.ListModelsResponse(models=[served_model_to_proto(await self.answers.served_model())])
+        return pb.ListModelsResponse(models=map(served_model_to_proto, await self.answers.served_models()))
 
 
 async def _responses(stream: AsyncGenerator[Numbered[AnswerEvent]]) -> AsyncGenerator[pb.GenerateResponse]:

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from saguaro.channel import channel_options
-from saguaro.errors import Incompatible, SaguaroError, Unavailable
+from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
+from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.status import error_of
@@ -38,10 +38,12 @@ class VerifierAway(Unavailable):
 class VerifierClient:
     """One channel to one verifier. `close` ends it and every generation on it."""
 
-    def __init__(self, address: str, *, max_message_bytes: int, keepalive_seconds: float) -> None:
-        self.peer = f"the verifier at {address}"
+    def __init__(
+        self, address: str, *, max_message_bytes: int, keepalive_seconds: float, tls: Tls | None = None
+    ) -> None:
+        self.peer = f"the verifier at {dialled_at(address, tls)}"
         options = channel_options(max_message_bytes=max_message_bytes, keepalive_seconds=keepalive_seconds)
-        self._channel = grpc.aio.insecure_channel(address, options=options)
+        self._channel = open_aio_channel(address, tls, options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
 
@@ -55,7 +57,7 @@ class VerifierClient:
         try:
             response = await self._stub.GetVerifierInfo(request, timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
+            raise _away(self._failed(error)) from None
         info = verifier_info_from_proto(response)
         if info.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(
@@ -106,10 +108,17 @@ class VerifierClient:
         try:
             await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
+            raise _away(self._failed(error)) from None
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
         typed = error_of(error, self.peer)
         if not isinstance(typed, Unavailable) or error.code() not in _AWAY:
             return typed
         return VerifierAway(typed, is_refusal=any(key == _OWN_WORDS for key, _ in error.trailing_metadata() or ()))
+
+
+def _away(error: SaguaroError) -> SaguaroError:
+    """A short call that was not answered in time: the deadline was ours, not the client's."""
+    if isinstance(error, DeadlineExceeded):
+        return VerifierAway(Unavailable(str(error)), is_refusal=False)
+    return error

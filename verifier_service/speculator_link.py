@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from saguaro.channel import channel_options
+from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import Incompatible
 from saguaro.types import (
     PROTOCOL_VERSION,
@@ -33,6 +33,7 @@ from saguaro.wire.speculator import (
     speculator_info_from_proto,
     verifier_frame_to_proto,
 )
+from saguaro.wire.status import error_of
 from verifier_service.delay_line import DelayLine
 from verifier_service.traffic import Traffic
 
@@ -86,9 +87,11 @@ class SpeculatorLink:
         *,
         reconnect_seconds: float,
         delay_seconds: float = 0.0,
+        tls: Tls | None = None,
     ) -> None:
         """`delay_seconds` holds every frame back, each way: a longer network, for experiments."""
         self.address = address
+        self._tls = tls
         self._target = target
         self._events = events
         self._traffic = traffic
@@ -125,7 +128,7 @@ class SpeculatorLink:
         """From dialling to the loss; returns the reason of the loss."""
         # A pool of its own: gRPC would share one connection, and its backoff, among channels to one address.
         options = [*channel_options(), ("grpc.use_local_subchannel_pool", 1)]
-        async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+        async with open_aio_channel(self.address, self._tls, options) as channel:
             stub = SpeculatorServiceStub(channel)
             try:
                 answer = await stub.GetSpeculatorInfo(pb.GetSpeculatorInfoRequest(), timeout=_HANDSHAKE_SECONDS)
@@ -138,7 +141,7 @@ class SpeculatorLink:
             except Incompatible as error:
                 return f"the speculator at {self.address} does not fit: {error}"
             except grpc.aio.AioRpcError as error:
-                return f"the speculator at {self.address} is away: {error.code().name}"
+                return str(error_of(error, f"the speculator at {dialled_at(self.address, self._tls)}"))
 
     async def _stream(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> str:
         with DelayLine(self._loop, self._delay_seconds) as there, DelayLine(self._loop, self._delay_seconds) as back:

@@ -15,6 +15,7 @@ from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
 from saguaro.errors import InvalidRequest, SequenceFault
+from saguaro.server import dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
@@ -101,6 +102,7 @@ class VerifierWorker:
                 self.loop.traffic,
                 reconnect_seconds=settings.reconnect_seconds,
                 delay_seconds=settings.link_delay_ms / 1e3,
+                tls=dial_tls(settings),
             )
             self._link_task = asyncio.create_task(self._link.run())
         else:

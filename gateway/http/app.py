@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
-import secrets
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
@@ -17,8 +16,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gateway.answers import Answers
+from gateway.guard import Guard, current_principal, longest_call_seconds
 from gateway.http.bodies import ChatBody, CompletionBody
 from gateway.http.errors import HttpError, error_document, error_response, malformed
+from gateway.http.identity import Entrance, request_id_of
 from gateway.http.openapi import openapi_document
 from gateway.http.replies import Document, Reply
 from gateway.http.sessions import SessionBody, deletion, session_document
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 Body = TypeVar("Body", ChatBody, CompletionBody, SessionBody)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _LAST_EVENT_ID = "last-event-id"
 _RESUMED = {"after_sequence_number": _LAST_EVENT_ID}
 _NOBODY_READS_IT = 499  # nginx's number for a client that has gone
@@ -47,7 +47,7 @@ class HttpDoor:
     _sessions: Sessions
     _streams: Streams[Document]
 
-    def __init__(self, *, request_timeout_seconds: float, max_body_bytes: int) -> None:
+    def __init__(self, *, request_timeout_seconds: float, max_body_bytes: int, guard: Guard | None = None) -> None:
         self._request_timeout_seconds = request_timeout_seconds
         self._max_body_bytes = max_body_bytes
         self._answers: Answers | None = None
@@ -66,7 +66,11 @@ class HttpDoor:
             Route("/v1/streams/{request_id:path}", _guarded(self._resume_stream, _RESUMED)),
             Route("/v1/streams/{request_id:path}", _guarded(self._cancel_stream, {}), methods=["DELETE"]),
         ]
-        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        self.app = Entrance(
+            Starlette(routes=routes, exception_handlers={HTTPException: _no_route}),
+            guard or Guard(),
+            longest_call_seconds=longest_call_seconds(request_timeout_seconds),
+        )
 
     def open(self, answers: Answers, sessions: Sessions, streams: Streams[Document]) -> None:
         """Answer from now on."""
@@ -87,11 +91,13 @@ class HttpDoor:
         return PlainTextResponse(f"ready, but {verifiers.complaints}" if verifiers.complaints else "ready")
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_model_card(await self._open_answers().served_model())]})
+        models = await self._open_answers().served_models()
+        return JSONResponse({"object": "list", "data": [_model_card(served) for served in models]})
 
     async def _model(self, request: Request) -> Response:
         served = await self._open_answers().served_model()
         validate_model(request.path_params["name"], served.model)
+        current_principal().check_model(served.model.name)
         return JSONResponse(_model_card(served))
 
     async def _chat(self, request: Request) -> Response:
@@ -110,10 +116,11 @@ class HttpDoor:
     async def _generate(
         self, request: Request, body: ChatBody | CompletionBody, shape: Callable[[Speller], Shape]
     ) -> Response:
-        answers, request_id = self._open_answers(), _request_id(request)
+        answers, request_id = self._open_answers(), request_id_of(request)
         asked = body.answer_request()
         reply = Reply(shape(answers.token_bytes), request_id, asked.n, wants_usage=body.wants_usage)
-        events = self._sessions.generate(asked, request_id, self._request_timeout_seconds)
+        timeout_seconds = min(body.timeout or math.inf, self._request_timeout_seconds)
+        events = self._sessions.generate(asked, request_id, timeout_seconds)
         if not body.streams:
             whole = await while_connected(request.receive, reply.whole(events))
             return JSONResponse(whole, headers={"x-request-id": request_id})
@@ -126,7 +133,7 @@ class HttpDoor:
     ) -> Response:
         # What is refused at once has a status of its own.
         first = await while_connected(request.receive, anext(stream, None))
-        request_id = _request_id(request)
+        request_id = request_id_of(request)
         events = _sse_events(first, stream, params, request_id, with_ids=with_ids)
         return EventStream(events, {"x-request-id": request_id})
 
@@ -173,9 +180,9 @@ def _guarded(endpoint: Endpoint, params: dict[str, str]) -> Endpoint:
         except (ClientGone, ClientDisconnect):
             return Response(status_code=_NOBODY_READS_IT)
         except HttpError as error:
-            return error_response(error, {}, _request_id(request))
+            return error_response(error, {}, request_id_of(request))
         except Exception as error:  # noqa: BLE001  # each becomes an answer
-            request_id = _request_id(request)
+            request_id = request_id_of(request)
             return error_response(_typed(error, request_id), params, request_id)
 
     return answer
@@ -211,14 +218,6 @@ def _typed(error: Exception, request_id: str) -> SaguaroError:
     return SequenceFault(f"internal error; the gateway's log has the cause under {request_id}")
 
 
-def _request_id(request: Request) -> str:
-    """The caller's, where it can travel on as it is, else a random one; the same for one request."""
-    given = request.headers.get("x-request-id", "")
-    if not hasattr(request.state, "request_id"):
-        request.state.request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-    return str(request.state.request_id)
-
-
 def _model_card(served: ServedModel) -> Document:
     return {
         "id": served.model.name,
@@ -240,4 +239,4 @@ async def _openapi(request: Request) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail.lower()}"
-    return error_response(HttpError(error.status_code, message), {}, _request_id(request))
+    return error_response(HttpError(error.status_code, message), {}, request_id_of(request))

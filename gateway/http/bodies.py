@@ -51,6 +51,10 @@ class _GenerationBody(Strict):
     response_format: Annotated[ResponseFormat | None, Field(description="Kept, not only asked for.")] = None
     user: str | None = None
 
+    timeout: Annotated[
+        float | None,
+        Field(gt=0, description="Seconds for the whole answer; the gateway's own limit where that is less."),
+    ] = None
     top_k: Annotated[int | None, Field(description="Number of tokens that stay; 0 keeps all.")] = None
     min_p: float | None = None
     repetition_penalty: float | None = None

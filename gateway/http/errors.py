@@ -12,14 +12,18 @@ from starlette.responses import JSONResponse
 
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
     SessionBusy,
     SessionNotFound,
     StreamNotFound,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -30,7 +34,11 @@ STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
     SessionNotFound: (404, "invalid_request_error"),
     SessionBusy: (409, "invalid_request_error"),
     StreamNotFound: (404, "invalid_request_error"),
+    Unauthenticated: (401, "authentication_error"),
+    PermissionDenied: (403, "permission_error"),
+    RateLimited: (429, "rate_limit_error"),
     Unavailable: (503, "service_unavailable_error"),
+    DeadlineExceeded: (504, "timeout_error"),
     # A caller cannot mend our house: to him these are our fault.
     Incompatible: (500, "server_error"),
     SequenceFault: (500, "server_error"),
@@ -39,11 +47,13 @@ STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
 }
 
 # OpenAI's `param` and `code`, where the kind of error says them.
-_NAMED: dict[type[SaguaroError], tuple[str, str]] = {
+_NAMED: dict[type[SaguaroError], tuple[str | None, str]] = {
     ModelNotFound: ("model", "model_not_found"),
     SessionNotFound: ("session_id", "session_not_found"),
     SessionBusy: ("session_id", "session_busy"),
     StreamNotFound: ("request_id", "stream_not_found"),
+    Unauthenticated: (None, "invalid_api_key"),
+    RateLimited: (None, "rate_limit_exceeded"),
 }
 
 _SHOWN_CHARACTERS = 80
@@ -77,7 +87,9 @@ def error_response(error: SaguaroError | HttpError, params: Mapping[str, str], r
     """The whole response to a request that came to nothing."""
     status = error.status if isinstance(error, HttpError) else _row(error)[0]
     headers = {"x-request-id": request_id}
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, Unavailable | RateLimited):
         headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
     return JSONResponse(error_document(error, params), status, headers)
 

@@ -28,6 +28,7 @@ class Reply:
         self._created = int(time.time())
         self._num_choices = num_choices
         self._wants_usage = wants_usage
+        self._is_open = False
         # Clients measure their own times.
         self._builder = AnswerBuilder(0.0, num_choices)
 
@@ -52,7 +53,9 @@ class Reply:
 
     def _chunks_of(self, event: AnswerEvent) -> Iterator[Document]:
         delta = self._builder.accept(event, 0.0)
-        if isinstance(event, AnswerStarted):
+        # Not before there is something to say: until the first chunk, what goes wrong has a status of its own.
+        if not self._is_open and not isinstance(event, AnswerStarted):
+            self._is_open = True
             for choice in range(self._num_choices):
                 if (opening := self._shape.opening(choice)) is not None:
                     yield self._chunk(opening)

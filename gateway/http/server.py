@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError
+from saguaro.server import port_tls
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,9 @@ class HttpServer:
 
     def __init__(self, settings: GatewaySettings, app: ASGIApp) -> None:
         self._settings = settings
+        tls = port_tls(settings)
+        self._scheme = "http" if tls is None else "https"
+        context = None if tls is None else tls.reloading_context()
         config = uvicorn.Config(
             app,
             http="h11",
@@ -34,6 +38,7 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
+            ssl_context_factory=None if context is None else lambda *_: context,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
@@ -50,7 +55,7 @@ class HttpServer:
             return
         self._socket = _listening(self._settings.host, port)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
-        logger.info("HTTP on http://%s:%d", self._settings.host, self.port)
+        logger.info("HTTP on %s://%s:%d", self._scheme, self._settings.host, self.port)
 
     def drain(self) -> None:
         """Begin to end; `stop` waits for it."""

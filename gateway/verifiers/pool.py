@@ -11,6 +11,7 @@ from gateway.verifier_client import VerifierClient
 from gateway.verifiers.addresses import are_fixed, parse_addresses, resolve
 from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
+from saguaro.channel import Tls
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
 from saguaro.types import ModelIdentity, VerifierInfo
 
@@ -27,11 +28,14 @@ class VerifierPool:
     the others are gone for good or serve what it serves: a verifier is judged by what the others served last.
     """
 
-    def __init__(self, addresses: str, *, max_message_bytes: int, keepalive_seconds: float) -> None:
+    def __init__(
+        self, addresses: str, *, max_message_bytes: int, keepalive_seconds: float, tls: Tls | None = None
+    ) -> None:
         """`addresses`: see `parse_addresses`. Names are looked up again and again, as verifiers come and go."""
         self._parts = parse_addresses(addresses)
         self._max_message_bytes = max_message_bytes
         self._keepalive_seconds = keepalive_seconds
+        self._tls = tls
         self._changed = asyncio.Event()
         self._prefixes: PrefixMap[Member] = PrefixMap()
         self.members: list[Member] = []
@@ -139,7 +143,10 @@ class VerifierPool:
 
     def _member(self, address: str) -> Member:
         client = VerifierClient(
-            address, max_message_bytes=self._max_message_bytes, keepalive_seconds=self._keepalive_seconds
+            address,
+            max_message_bytes=self._max_message_bytes,
+            keepalive_seconds=self._keepalive_seconds,
+            tls=self._tls,
         )
         return Member(address, client, judge=self._judge, on_change=self._on_change)
 

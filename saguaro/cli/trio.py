@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from saguaro.channel import Tls
 from saguaro.cli.health import is_serving
 from saguaro.cli.placement import place
 from saguaro.cli.service_process import OnLine, OnProgress, ServiceProcess
@@ -89,6 +90,7 @@ class Trio:
     `ports` None takes free ones. `draft` None starts no speculator. `emulate` names a profile to emulate in place of
     `target` and `draft`; ConfigurationError if there is none. Extra flags win over those that the trio sets. Verifiers
     are those that `ports` has, else `num_verifiers`; they share the cores of one, and one of them has to live.
+    `tls` is what all are dialled with, where flags give their ports certificates.
     Must be entered on a thread that outlives it: the kernel ties the children's lives to that thread.
     """
 
@@ -104,6 +106,7 @@ class Trio:
         verifier_flags: Sequence[str] = (),
         speculator_flags: Sequence[str] = (),
         gateway_flags: Sequence[str] = (),
+        tls: Tls | None = None,
         log_folder: Path | None = None,
         start_seconds: float = 900.0,
         on_line: OnLine = lambda role, line: None,
@@ -138,6 +141,7 @@ class Trio:
             *("--verifier", verifiers, "--tokenizer", tokenizer),
             *gateway_flags,
         ]
+        self._tls = tls
         self._log_folder = log_folder
         self._start_seconds = start_seconds
         self._on_line = on_line
@@ -218,7 +222,7 @@ class Trio:
             waiting = [
                 role
                 for role in waiting
-                if self.processes[role].exit_code is None and not is_serving(self.address(role))
+                if self.processes[role].exit_code is None and not is_serving(self.address(role), self._tls)
             ]
             if waiting and time.monotonic() > deadline:
                 raise ServiceDied(f"not serving after {self._start_seconds:g} s: {', '.join(waiting)}")

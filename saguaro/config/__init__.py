@@ -10,9 +10,12 @@ from saguaro.config.services import (
     parse_cores,
 )
 from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings
+from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
 __all__ = [
     "SETTINGS",
+    "ListenTlsSettings",
+    "DialTlsSettings",
     "ServiceSettings",
     "ModelSettings",
     "VerifierSettings",

@@ -6,10 +6,13 @@ Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), ove
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Linear = Literal["auto", "stock", "packed", "int8"]
@@ -17,7 +20,7 @@ POLICY_PATTERN = r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$"
 Numerics = Literal["fast", "fixed-shape"]
 
 
-class ServiceSettings(BaseSettings):
+class ServiceSettings(ListenTlsSettings):
     """What every service has."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")
@@ -110,7 +113,7 @@ class ModelSettings(ServiceSettings):
     ] = 512
 
 
-class VerifierSettings(ModelSettings):
+class VerifierSettings(ModelSettings, DialTlsSettings):
     """The service that owns the target model."""
 
     model_config = SettingsConfigDict(env_prefix="SAGUARO_VERIFIER_")
@@ -229,7 +232,7 @@ class SpeculatorSettings(ModelSettings):
     ] = 60.0
 
 
-class GatewaySettings(ServiceSettings):
+class GatewaySettings(ServiceSettings, DialTlsSettings):
     """The public door."""
 
     model_config = SettingsConfigDict(env_prefix="SAGUARO_GATEWAY_")
@@ -269,7 +272,7 @@ class GatewaySettings(ServiceSettings):
         int, Field(ge=1, le=1 << 20, description="answers in flight; beyond it requests are refused at once")
     ] = 1024
     request_timeout_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="longest life of one answer where the client sets no deadline")
+        float, Field(gt=0, le=86_400, description="longest life of one answer; a client may set a shorter one")
     ] = 600.0
     session_store: Annotated[
         str,
@@ -302,6 +305,29 @@ class GatewaySettings(ServiceSettings):
             "forgives longer breaks, for work that nobody may read; 0 keeps none",
         ),
     ] = 0.0
+    max_prompt_tokens: Annotated[
+        int | None,
+        Field(ge=1, le=1 << 28, description="longest prompt taken; default: what the model's context takes"),
+    ] = None
+    max_answer_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1 << 28,
+            description="largest max_tokens taken, and that of requests without; default: up to the model's context",
+        ),
+    ] = None
+    keys_file: Annotated[
+        Path | None,
+        Field(description="API keys, as `saguaro keys` writes them, read again on change; default: open to all"),
+    ] = None
+    log_prompts: Annotated[
+        bool,
+        Field(
+            description="whether prompts are logged: helps to find out what clients send, and tells it to all "
+            "who read logs"
+        ),
+    ] = False
 
 
 SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)

@@ -1,15 +1,21 @@
 """The gRPC bootstrap of all three services: port, health, reflection, typed errors, signals, drain, placement."""
 
-from saguaro.server.doorkeeper import current_request_id
+from saguaro.server.doorkeeper import Gate, current_request_id, within
 from saguaro.server.grpc_server import GrpcServer, Register, serve
 from saguaro.server.process import apply_placement, configure_logging, run_service
+from saguaro.server.tls import PortTls, dial_tls, port_tls
 
 __all__ = [
     "run_service",
     "serve",
     "GrpcServer",
     "Register",
+    "Gate",
+    "PortTls",
+    "port_tls",
+    "dial_tls",
     "current_request_id",
+    "within",
     "apply_placement",
     "configure_logging",
 ]

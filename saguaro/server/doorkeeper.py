@@ -8,17 +8,20 @@ import contextvars
 import inspect
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import grpc
 
-from saguaro.errors import SaguaroError, SequenceFault, Unavailable
+from saguaro.errors import DeadlineExceeded, SaguaroError, SequenceFault, Unavailable
 from saguaro.wire.status import status_of
 
 logger = logging.getLogger(__name__)
 
 REQUEST_ID_KEY = "x-request-id"
+
+# Judges a call by its metadata before it runs, in the call's own task; raises from the error tree.
+Gate = Callable[[Mapping[str, str | bytes]], None]
 
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id")
 
@@ -31,7 +34,11 @@ def current_request_id() -> str:
 class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
     """Interceptor for the services given to `guard`; health and reflection pass by it."""
 
-    def __init__(self, closed_because: str) -> None:
+    def __init__(
+        self, closed_because: str, gate: Gate | None = None, longest_call_seconds: float | None = None
+    ) -> None:
+        self._gate = gate
+        self._longest_call_seconds = longest_call_seconds
         self._services: frozenset[str] = frozenset()
         self._closed_because: str | None = closed_because
         self._cut_because: str | None = None
@@ -73,20 +80,20 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
             return handler
         metadata = dict(handler_call_details.invocation_metadata or ())
         request_id = str(metadata.get(REQUEST_ID_KEY) or secrets.token_hex(8))
-        return self._wrap(handler, method, request_id)
+        return self._wrap(handler, method, request_id, metadata)
 
-    def _wrap(self, handler: Any, method: str, request_id: str) -> Any:
+    def _wrap(self, handler: Any, method: str, request_id: str, metadata: Mapping[str, str | bytes]) -> Any:
         kind = _kind(handler)
         behavior = getattr(handler, kind)
 
         # Both are coroutines, the streaming one too: a cancelled call then ends inside our frames, and closes the
         # service's generator at once instead of when it is collected.
         async def answer(request: Any, context: Any) -> Any:
-            async with self._call(method, request_id, context):
+            async with self._call(method, request_id, context, metadata):
                 return await behavior(request, context)
 
         async def stream(request: Any, context: Any) -> None:
-            async with self._call(method, request_id, context):
+            async with self._call(method, request_id, context, metadata):
                 if not inspect.isasyncgenfunction(behavior):
                     await behavior(request, context)
                     return
@@ -103,11 +110,16 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
         )
 
     @contextlib.asynccontextmanager
-    async def _call(self, method: str, request_id: str, context: Any) -> AsyncIterator[None]:
+    async def _call(
+        self, method: str, request_id: str, context: Any, metadata: Mapping[str, str | bytes]
+    ) -> AsyncIterator[None]:
         _request_id.set(request_id)
         try:
             with self._counted():
-                yield
+                if self._gate is not None:
+                    self._gate(metadata)
+                async with within(self._longest_call_seconds):
+                    yield
         except grpc.aio.AbortError:
             raise
         except asyncio.CancelledError:
@@ -136,6 +148,19 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
             self._calls.remove(task)
             if not self._calls:
                 self._idle.set()
+
+
+@contextlib.asynccontextmanager
+async def within(seconds: float | None) -> AsyncIterator[None]:
+    """Raises DeadlineExceeded, and cancels what the block awaits, where it is not over in time."""
+    clock = asyncio.timeout(seconds)
+    try:
+        async with clock:
+            yield
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        raise DeadlineExceeded(f"the call was not over within {seconds:g} s") from None
 
 
 def _kind(handler: Any) -> str:

@@ -16,7 +16,8 @@ from grpc_reflection.v1alpha import reflection
 
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
-from saguaro.server.doorkeeper import Doorkeeper
+from saguaro.server.doorkeeper import Doorkeeper, Gate
+from saguaro.server.tls import port_tls
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,17 @@ class GrpcServer:
     Life: `start` (bound; health NOT_SERVING; calls answered Unavailable) -> `admit` (SERVING) -> `stop`.
     """
 
-    def __init__(self, settings: ServiceSettings, register: Register, *, role: str) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        register: Register,
+        *,
+        role: str,
+        gate: Gate | None = None,
+        longest_call_seconds: float | None = None,
+    ) -> None:
+        self._gate = gate
+        self._longest_call_seconds = longest_call_seconds
         self._settings = settings
         self._register = register
         self._role = role
@@ -55,7 +66,7 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and listen. Raises ConfigurationError where the port cannot be had."""
         _check_free(self._role, self._settings.host, self._settings.port)
-        self._doorkeeper = Doorkeeper(f"the {self._role} is starting")
+        self._doorkeeper = Doorkeeper(f"the {self._role} is starting", self._gate, self._longest_call_seconds)
         self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings))
         services = self._register(self._server)
         self._doorkeeper.guard(services)
@@ -63,8 +74,12 @@ class GrpcServer:
         reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._services = ("", *sorted(services))
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        tls, address = port_tls(self._settings), _join(self._settings.host, self._settings.port)
         try:
-            self._port = self._server.add_insecure_port(_join(self._settings.host, self._settings.port))
+            if tls is None:
+                self._port = self._server.add_insecure_port(address)
+            else:
+                self._port = self._server.add_secure_port(address, tls.grpc_credentials())
         except RuntimeError as error:
             raise ConfigurationError(f"{self._role} cannot listen on {self._settings.host}: {error}") from None
         await self._server.start()
@@ -73,7 +88,8 @@ class GrpcServer:
         """Take calls and say so."""
         self._doorkeeper.open()
         await self.say_ready(True)
-        logger.info("%s serving on %s", self._role, self.address)
+        over = "plain text" if port_tls(self._settings) is None else "TLS"
+        logger.info("%s serving on %s, %s", self._role, self.address, over)
 
     async def say_ready(self, is_ready: bool) -> None:
         """What health says from now on; calls are admitted in any case."""
@@ -106,6 +122,8 @@ async def serve(
     register: Register,
     *,
     role: str,
+    gate: Gate | None = None,
+    longest_call_seconds: float | None = None,
     ready: Hook | None = None,
     keep_ready: Callable[[SayReady], Awaitable[None]] | None = None,
     on_drain: Hook | None = None,
@@ -116,8 +134,9 @@ async def serve(
     `ready` runs with the port bound and health NOT_SERVING. `keep_ready`, of a service whose readiness comes and goes,
     runs while calls are admitted and says whether health is SERVING. `on_drain` is told that no new calls come, while
     old ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
+    `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then.
     """
-    server = GrpcServer(settings, register, role=role)
+    server = GrpcServer(settings, register, role=role, gate=gate, longest_call_seconds=longest_call_seconds)
     async with contextlib.AsyncExitStack() as owned:
         if on_stop is not None:
             owned.push_async_callback(on_stop)

@@ -1,7 +1,7 @@
 """The error tree to and from gRPC status: one table and its inverse.
 
 Details travel as google.rpc.Status in `grpc-status-details-bin`: BadRequest names the field of an InvalidRequest,
-RetryInfo the delay of an Unavailable. Where several errors share a code, ErrorInfo says which it is.
+RetryInfo the delay of an Unavailable or a RateLimited. Where several errors share a code, ErrorInfo says which it is.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from grpc_status import rpc_status
 
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
     SessionBusy,
     SessionNotFound,
     StreamNotFound,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -33,7 +37,11 @@ STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     SessionNotFound: grpc.StatusCode.NOT_FOUND,
     SessionBusy: grpc.StatusCode.FAILED_PRECONDITION,
     StreamNotFound: grpc.StatusCode.NOT_FOUND,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
+    DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     Incompatible: grpc.StatusCode.FAILED_PRECONDITION,
     SequenceFault: grpc.StatusCode.INTERNAL,
     # A caller cannot mend the settings of a service: to him it is our fault.
@@ -48,6 +56,12 @@ _REASON_OF: dict[type[SaguaroError], str] = {
     StreamNotFound: "STREAM_NOT_FOUND",
 }
 _KIND_OF = {reason: kind for kind, reason in _REASON_OF.items()}
+
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "it answers, but not in TLS",
+    "Tls handshake failed": "its certificate is not trusted here, or is for another name",
+    "Socket closed": "it hung up at once, as a port does that asks for TLS, or for a client certificate that it trusts",
+}
 
 _DETAILS_KEY = "grpc-status-details-bin"
 
@@ -71,23 +85,32 @@ def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:
     """
     call: Any = error
     code, text = call.code(), call.details() or "no reason given"
-    details = _details(call.trailing_metadata() or ())
+    metadata = call.trailing_metadata() or ()
+    details = _details(metadata)
+    is_ours = any(key == _DETAILS_KEY for key, _ in metadata)
     if details.kind is not None:
         return details.kind(text)
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidRequest(_field(details.bad_request), text)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if details.retry_info is not None:
+            return RateLimited(text, details.retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.OUT_OF_RANGE | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidRequest("", f"the message is too large: {text}")
         case grpc.StatusCode.NOT_FOUND:
             return ModelNotFound(text)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return Unauthenticated(text)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDenied(text)
         case grpc.StatusCode.UNAVAILABLE if details.retry_info is not None:
             return Unavailable(text, details.retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             # Our servers say when to come back; without that the words are gRPC's, on a connection.
-            return Unavailable(f"{peer} cannot be reached: {text}")
+            return Unavailable(f"{peer} cannot be reached: {text}{_hint(text)}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unavailable(f"{peer} did not finish before the deadline")
+            # Without details the words are gRPC's, on a deadline that this side had set.
+            return DeadlineExceeded(text if is_ours else f"{peer} did not finish before the deadline")
         case grpc.StatusCode.FAILED_PRECONDITION:
             return Incompatible(text)
         case grpc.StatusCode.UNIMPLEMENTED:
@@ -102,12 +125,19 @@ def _detail_of(
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
         return error_details_pb2.BadRequest(field_violations=[violation])
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | RateLimited):
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_seconds * 1e9))
         return error_details_pb2.RetryInfo(retry_delay=delay)
     reason = next((_REASON_OF[kind] for kind in type(error).__mro__ if kind in _REASON_OF), None)
     return None if reason is None else error_details_pb2.ErrorInfo(reason=reason, domain="saguaro")
+
+
+def _hint(text: str) -> str:
+    """What gRPC's words on a failed connection mean where TLS is the reason; they do not say it."""
+    if not text.startswith("failed to connect"):
+        return ""
+    return next((f" ({hint})" for words, hint in _HINTS.items() if words in text), "")
 
 
 def _field(bad_request: error_details_pb2.BadRequest | None) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from saguaro.cli.trio import Trio
 from tests.integration.emulated import emulated, wait_until_speculating
+from tests.integration.fortress import Fortress, running_fortress
 from tests.tiny_models import noisy_copy, write_tiny_model
 
 
@@ -36,3 +37,10 @@ def emulated_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     with emulated(folder, gateway_flags=flags) as trio:
         wait_until_speculating(trio)
         yield trio
+
+
+@pytest.fixture(scope="session")
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    """Emulated, with mTLS and keys everywhere and few places."""
+    with running_fortress(tmp_path_factory.mktemp("fortress")) as running:
+        yield running

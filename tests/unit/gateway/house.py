@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.guard import Guard
 from gateway.http.app import HttpDoor
 from gateway.http.replies import Document
 from gateway.http.server import HttpServer
+from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
@@ -169,6 +171,10 @@ async def running_house(
     session_limits: StoreLimits = SESSION_LIMITS,
     max_session_tokens: int = 4096,
     resume_seconds: float = 0.0,
+    guard: Guard | None = None,
+    request_timeout_seconds: float = 30,
+    limits: Limits | None = None,
+    log_prompts: bool = False,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -176,8 +182,9 @@ async def running_house(
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
     settings = GatewaySettings(port=0, http_port=0)
-    servicer = GatewayServicer(request_timeout_seconds=30)
-    door = HttpDoor(request_timeout_seconds=30, max_body_bytes=max_body_bytes)
+    guard = guard or Guard()
+    servicer = GatewayServicer(request_timeout_seconds)
+    door = HttpDoor(request_timeout_seconds=request_timeout_seconds, max_body_bytes=max_body_bytes, guard=guard)
     http = HttpServer(settings, door.app)
 
     def register_gateway(server: Any) -> list[str]:
@@ -186,12 +193,14 @@ async def running_house(
 
     async with (
         serving(verifier_on(0, verifier)) as verifier_server,
-        serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
+        serving(GrpcServer(settings, register_gateway, role="gateway", gate=guard.enter_by_metadata)) as server,
     ):
         verifiers = VerifierPool(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
         await verifiers.start()
         await verifiers.wait_until_usable(10)
-        answers = Answers(text, verifiers, max_concurrent=max_concurrent, patience_seconds=0.5)
+        answers = Answers(
+            text, verifiers, limits or Limits(max_concurrent), patience_seconds=0.5, log_prompts=log_prompts
+        )
         store = open_store(session_store, session_limits)
         sessions = Sessions(answers, store, max_tokens=max_session_tokens)
         bounds = StreamBounds(resume_seconds, max_streams=max_concurrent)

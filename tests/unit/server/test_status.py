@@ -10,14 +10,18 @@ import pytest
 from saguaro import errors
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
     SessionBusy,
     SessionNotFound,
     StreamNotFound,
+    Unauthenticated,
     Unavailable,
 )
 from saguaro.wire.status import STATUS_OF, error_of, status_of
@@ -28,7 +32,11 @@ EXAMPLES: list[SaguaroError] = [
     SessionNotFound("no session x"),
     SessionBusy("session x is busy"),
     StreamNotFound("no stream x"),
+    Unauthenticated("no key"),
+    PermissionDenied("not this model"),
+    RateLimited("5 requests a minute", 2.5),
     Unavailable("queue full", 2.5),
+    DeadlineExceeded("not finished within 3 s"),
     Incompatible("dtype differs"),
     SequenceFault("broke"),
 ]

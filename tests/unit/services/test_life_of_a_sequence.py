@@ -203,3 +203,26 @@ def test_sampling_parameters_of_each_row_are_its_own(tiny: TinyModels) -> None:
     answers = [trio.submit(request(sampling=kind))[1] for kind in kinds]
     trio.run(*answers)
     assert [answer.tokens for answer in answers] == solo
+
+
+@pytest.mark.parametrize("pace", [Pace.FAST, Pace.STEPWISE, Pace.LATE])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_who_is_cancelled_holds_no_block_after_the_next_step_of_either_side(
+    tiny: TinyModels, pace: Pace, steps: int
+) -> None:
+    trio = InMemoryTrio(tiny.target, tiny.draft, pace=pace)
+    doomed, _ = trio.submit(request())
+    bystander, _ = trio.submit(GenerationRequest("other", PROMPT[::-1], max_tokens=30))
+    for _ in range(steps):
+        trio.step()
+    assert doomed.table.blocks
+    trio.loop.abort(doomed)
+    trio.loop.step()
+    assert not doomed.table.blocks
+    used = trio.target.block_manager.num_blocks - trio.target.block_manager.num_free
+    assert used == len(bystander.table.blocks)
+    assert trio.draft is not None
+    trio.scheduler.step()
+    assert set(trio.stream.sessions) == {bystander.sequence_id}
+    drafted = trio.draft.block_manager.num_blocks - trio.draft.block_manager.num_free
+    assert drafted == len(set(trio.stream.sessions[bystander.sequence_id].table.blocks))
