@@ -82,7 +82,7 @@ def in_house(folder: Path, guard: Guard, work: Callable[[Caller], Awaitable[None
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("key", [None, "", "wrong", new_key()])
+@pytest.mark.parametrize("key", [None, "", "wrong", new_key()], ids=["none", "empty", "wrong", "another"])
 def test_without_a_known_key_no_call_comes_in_by_either_door(text_folder: Path, key: str | None) -> None:
     async def work(caller: Caller) -> None:
         for refused in (await caller.generate(key), await caller.tokenize(key)):
