@@ -52,7 +52,9 @@ class Answers:
         with self._admitted(request.n):
             deadline = time.monotonic() + timeout_seconds
             info = await self._known(request.model)
-            sampling = resolve_sampling(request)
+            sampling, calling = resolve_sampling(request), self._text.calling(request.prompt)
+            if calling is not None:
+                sampling = calling.constrained(sampling)
             validate_sampled_tokens(sampling, info.model)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
             prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
@@ -60,7 +62,7 @@ class Answers:
             generations = generation_requests(request, request_id, prompt, sampling)
             is_prefilled = asyncio.Event()
             choices = [
-                self._choice(generation, Choice(self._text, request, index), index, is_prefilled, deadline)
+                self._choice(generation, Choice(self._text, request, index, calling), index, is_prefilled, deadline)
                 for index, generation in enumerate(generations)
             ]
             events = choices[0] if len(choices) == 1 else interleaved(choices)

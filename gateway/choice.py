@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.detokenize import Decoder, IncrementalDetokenizer
 from gateway.stop_strings import StopStrings
+from gateway.tools import Calling, Parsed
 from saguaro.answers import AnswerDelta, AnswerFinished, AnswerRequest
 from saguaro.types import FinishReason, GenerationFinished, TokenRun
 
@@ -15,8 +16,9 @@ class Choice:
     token is not among the first min_tokens.
     """
 
-    def __init__(self, decoder: Decoder, request: AnswerRequest, index: int) -> None:
-        self._detokenizer = IncrementalDetokenizer(decoder)
+    def __init__(self, decoder: Decoder, request: AnswerRequest, index: int, calling: Calling | None = None) -> None:
+        self._detokenizer = IncrementalDetokenizer(decoder if calling is None else calling.decoder(decoder))
+        self._calls = None if calling is None else calling.parser()
         self._stop = StopStrings(request.stop)
         self._watches_text = bool(request.stop)
         self._min_tokens = request.sampling.min_tokens
@@ -32,8 +34,14 @@ class Choice:
         """What the run adds to the answer."""
         text, length = self._text_of(run) if self._watches_text else self._text_unwatched(run)
         self._num_tokens += length
+        parsed = Parsed(text) if self._calls is None else self._calls.push(text)
         return AnswerDelta(
-            text, run.token_ids[:length], run.provenance[:length], run.logprobs[:length], choice=self._index
+            parsed.text,
+            run.token_ids[:length],
+            run.provenance[:length],
+            run.logprobs[:length],
+            choice=self._index,
+            tool_calls=tuple(parsed.calls),
         )
 
     def finish(self, event: GenerationFinished) -> AnswerFinished:
@@ -42,14 +50,16 @@ class Choice:
         if not self.is_stopped:
             text = self._stop.push(self._detokenizer.flush(), may_end=self._num_tokens > self._min_tokens)
             text += self._stop.flush()
+        parsed = Parsed(text) if self._calls is None else self._calls.finish(text)
         return AnswerFinished(
             reason=FinishReason.STOP if self.is_stopped else event.reason,
-            text=text,
+            text=parsed.text,
             num_prompt_tokens=event.num_prompt_tokens,
             num_generated_tokens=self._num_tokens,
             num_cached_prompt_tokens=event.num_cached_prompt_tokens,
             speculation=event.speculation,
             choice=self._index,
+            tool_calls=tuple(parsed.calls),
         )
 
     def _text_unwatched(self, run: TokenRun) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from gateway.chat_template import ChatTemplate
 from gateway.token_bytes import byte_speller
+from gateway.tools import Calling
 from saguaro.answers import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
 from saguaro.types import TokenIds
@@ -49,14 +50,24 @@ class TextModel:
         match prompt:
             case TextPrompt(text):
                 return self.encode(text)
-            case ChatPrompt(messages):
-                if self._chat_template is None:
-                    raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
-                rendered = self._chat_template.render(messages)
+            case ChatPrompt(messages, use):
+                rendered = self._template().render(messages, () if use is None else use.tools)
                 # The template has printed every special token itself.
                 return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
             case TokenPrompt(token_ids):
                 return token_ids
+
+    def calling(self, prompt: Prompt) -> Calling | None:
+        """What becomes of calls in the answer; None without tools. Raises InvalidRequest where the model knows none."""
+        if not isinstance(prompt, ChatPrompt) or prompt.tool_use is None:
+            return None
+        special_ids = {self.token(token_id): token_id for token_id in self.special_ids}
+        return Calling(self._template().call_form(), prompt.tool_use, special_ids)
+
+    def _template(self) -> ChatTemplate:
+        if self._chat_template is None:
+            raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
+        return self._chat_template
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of the ids; special tokens print nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from saguaro.tools import ToolCall, ToolCallDelta, ToolUse
 from saguaro.types import (
     AcceptanceMode,
     FinishReason,
@@ -25,17 +26,23 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat; `role` is what the model's template knows: system, user, assistant."""
+    """One message of a chat; `role` is what the model's template knows: system, user, assistant, tool.
+
+    `tool_calls` are what an assistant called, `tool_call_id` says which call a tool's message answers.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages, oldest first, to be put through the model's chat template."""
+    """Messages, oldest first, to be put through the model's chat template, and tools that may be called."""
 
     messages: tuple[ChatMessage, ...]
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,8 @@ class AnswerPrompt:
 class AnswerDelta:
     """More of one choice: whole characters, and tokens with where each came from and, where asked for, logprobs.
 
-    The text lags behind the tokens while a character, or what may become a stop string, is incomplete.
+    The text lags behind the tokens while a character, or what may become a stop string, is incomplete. Tool calls are
+    no part of the text.
     """
 
     text: str
@@ -104,11 +112,14 @@ class AnswerDelta:
     provenance: tuple[TokenProvenance, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     choice: int = 0
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinished:
-    """A choice ended; `text` is what was held back until then. Its tokens end with the one that ended it."""
+    """A choice ended; `text` and `tool_calls` are what was held back until then. Its tokens end with the one that ended
+    it.
+    """
 
     reason: FinishReason
     text: str
@@ -117,6 +128,7 @@ class AnswerFinished:
     num_cached_prompt_tokens: int
     speculation: SpeculationReport
     choice: int = 0
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 AnswerEvent = AnswerStarted | AnswerPrompt | AnswerDelta | AnswerFinished

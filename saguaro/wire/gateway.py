@@ -12,7 +12,6 @@ from saguaro.answers import (
     AnswerPrompt,
     AnswerRequest,
     AnswerStarted,
-    ChatMessage,
     ChatPrompt,
     Prompt,
     ServedModel,
@@ -36,6 +35,7 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
+from saguaro.wire.tools import call_deltas_from_proto, call_deltas_to_proto, chat_from_proto, chat_to_proto
 
 
 def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
@@ -57,9 +57,8 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
     match request.prompt:
         case TextPrompt(text):
             message.text = text
-        case ChatPrompt(messages):
-            message.chat.SetInParent()
-            message.chat.messages.extend(pb.ChatMessage(role=item.role, content=item.content) for item in messages)
+        case ChatPrompt():
+            message.chat.CopyFrom(chat_to_proto(request.prompt))
         case TokenPrompt(token_ids):
             message.tokens.SetInParent()
             message.tokens.token_ids.extend(token_ids)
@@ -91,7 +90,7 @@ def _prompt_from_proto(message: pb.GenerateRequest) -> Prompt:
         case "text":
             return TextPrompt(message.text)
         case "chat":
-            return ChatPrompt(tuple(ChatMessage(item.role, item.content) for item in message.chat.messages))
+            return chat_from_proto(message.chat)
         case "tokens":
             return TokenPrompt(tuple(message.tokens.token_ids))
     raise InvalidRequest("prompt", "the request has no prompt; give one of text, chat, tokens")
@@ -118,6 +117,7 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 provenance=provenance_to_proto(event.provenance),
                 logprobs=logprobs_to_proto(event.logprobs),
                 choice=event.choice,
+                tool_calls=call_deltas_to_proto(event.tool_calls),
             )
             return pb.GenerateResponse(delta=delta)
         case AnswerFinished():
@@ -129,6 +129,7 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 num_cached_prompt_tokens=event.num_cached_prompt_tokens,
                 speculation=speculation_report_to_proto(event.speculation),
                 choice=event.choice,
+                tool_calls=call_deltas_to_proto(event.tool_calls),
             )
             return pb.GenerateResponse(finished=finished)
 
@@ -155,6 +156,7 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 provenance=provenance_from_proto(delta.provenance),
                 logprobs=logprobs_from_proto(delta.logprobs),
                 choice=delta.choice,
+                tool_calls=call_deltas_from_proto(delta.tool_calls),
             )
         case "finished":
             finished = message.finished
@@ -166,6 +168,7 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 num_cached_prompt_tokens=finished.num_cached_prompt_tokens,
                 speculation=speculation_report_from_proto(finished.speculation),
                 choice=finished.choice,
+                tool_calls=call_deltas_from_proto(finished.tool_calls),
             )
     return None
 

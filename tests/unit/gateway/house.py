@@ -47,6 +47,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 
     answer: tuple[int, ...] = ()
     vocabulary_size: int = 0
+    context_limit: int = CONTEXT_LIMIT
     name: str = "fake"
     hang_after_runs: int | None = None
     error: Exception | None = None
@@ -61,7 +62,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
-        model = ModelIdentity(self.name, "f" * 64, self.vocabulary_size, CONTEXT_LIMIT, "float32")
+        model = ModelIdentity(self.name, "f" * 64, self.vocabulary_size, self.context_limit, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
     async def Abort(self, request: Any, context: Any) -> verifier_pb2.AbortResponse:
