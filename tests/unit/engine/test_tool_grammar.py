@@ -1,4 +1,4 @@
-"""Answers of a model that knows nothing, under the grammars of calls: every call is one, with arguments of its schema."""
+"""Random answers under the grammars of calls: every call is one, with arguments of its schema."""
 
 from __future__ import annotations
 
@@ -95,6 +95,20 @@ def test_strict_tools_leave_text_free_and_keep_what_calls_there_are(folder: Path
     for text, calls in found:
         assert_valid(calls)
         assert not form.opening or form.opening not in text
+
+
+def test_a_strict_call_after_text_keeps_to_its_schema(folder: Path) -> None:
+    strict = (Tool("weather", "", json.dumps(WEATHER), strict=True),)
+    constraint = Calling(HERMES, ToolUse(strict), {}).constrained(SamplingParams()).constraint
+    assert constraint is not None
+    walker = Walker(folder)
+    compiler = ConstraintCompiler.for_model(folder, num_tokens=walker.vocab, eos_token_ids=(EOS_ID,))
+    state = compiler.compile(constraint)
+    state.advance(walker.encode('I < look <tool_call>\n{"name": "weather", "arguments": {"city": "'))
+    assert walker.decode(walker.allowed(state)[:1]) == "R", "the enumeration has two values"
+    assert len(walker.allowed(state)) == 2
+    state.advance(walker.encode('Röm \\" }", "description": 3}}\n</tool_call> and <'))
+    assert state.may_end
 
 
 def test_tools_that_may_be_called_and_are_not_strict_constrain_nothing() -> None:
