@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from saguaro.channel import channel_options
-from saguaro.errors import Incompatible, SaguaroError, Unavailable
+from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.status import error_of
@@ -51,7 +51,7 @@ class VerifierClient:
             )
         except grpc.aio.AioRpcError as error:
             self._info = None
-            raise error_of(error, self._peer) from None
+            raise _away(error_of(error, self._peer)) from None
         info = verifier_info_from_proto(response)
         if info.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(
@@ -98,7 +98,7 @@ class VerifierClient:
         try:
             await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ABORT_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
+            raise _away(self._failed(error)) from None
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
         typed = error_of(error, self._peer)
@@ -106,3 +106,8 @@ class VerifierClient:
             # It may come back as another: other context limit, other model.
             self._info = None
         return typed
+
+
+def _away(error: SaguaroError) -> SaguaroError:
+    """A short call that was not answered in time: the deadline was ours, not the client's."""
+    return Unavailable(str(error)) if isinstance(error, DeadlineExceeded) else error

@@ -3,7 +3,11 @@
 SaguaroError
  +-- InvalidRequest      a parameter, prompt or size that cannot be served; names the field
  +-- ModelNotFound       a model name that is not served
+ +-- Unauthenticated     no API key, or none that is known
+ +-- PermissionDenied    a key that is known, but not for this
+ +-- RateLimited         a key that has used up what it may for now; names when to come back
  +-- Unavailable         try again later or elsewhere: draining, queue full, peer away
+ +-- DeadlineExceeded    not finished in the time that the caller or the service gives
  +-- Incompatible        two services that cannot work together; lists the differences
  +-- SequenceFault       our own fault on one sequence; the others go on
  +-- ConfigurationError  settings or model files that a service cannot start with
@@ -30,12 +34,32 @@ class ModelNotFound(SaguaroError):
     """A model name that is not served here."""
 
 
+class Unauthenticated(SaguaroError):
+    """No API key, or none that is known, or one that has expired."""
+
+
+class PermissionDenied(SaguaroError):
+    """The API key is known, but what was asked for is not among what it may."""
+
+
+class RateLimited(SaguaroError):
+    """The API key has used up what it may for now; the same request may succeed after `retry_after_seconds`."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class Unavailable(SaguaroError):
     """Cannot serve now; the same request may succeed after `retry_after_seconds`, or elsewhere."""
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class DeadlineExceeded(SaguaroError):
+    """The answer was not finished in time; what had come of it by then is whole."""
 
 
 class Incompatible(SaguaroError):

@@ -12,11 +12,15 @@ from starlette.responses import JSONResponse
 
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -24,13 +28,20 @@ from saguaro.errors import (
 STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request_error"),
     ModelNotFound: (404, "invalid_request_error"),
+    Unauthenticated: (401, "authentication_error"),
+    PermissionDenied: (403, "permission_error"),
+    RateLimited: (429, "rate_limit_error"),
     Unavailable: (503, "service_unavailable_error"),
+    DeadlineExceeded: (504, "timeout_error"),
     # A caller cannot mend our house: to him these are our fault.
     Incompatible: (500, "server_error"),
     SequenceFault: (500, "server_error"),
     ConfigurationError: (500, "server_error"),
     SaguaroError: (500, "server_error"),
 }
+
+# OpenAI's `code`, where its clients know one.
+_CODES: dict[type[SaguaroError], str] = {Unauthenticated: "invalid_api_key", RateLimited: "rate_limit_exceeded"}
 
 _SHOWN_CHARACTERS = 80
 # What pydantic puts into a path where a field may be one of several types.
@@ -54,6 +65,8 @@ def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -
         code = "invalid_value"
     elif isinstance(error, ModelNotFound):
         param, code = "model", "model_not_found"
+    elif isinstance(error, SaguaroError):
+        code = _CODES.get(type(error))
     kind = "invalid_request_error" if isinstance(error, HttpError) else _row(error)[1]
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
 
@@ -62,7 +75,9 @@ def error_response(error: SaguaroError | HttpError, params: Mapping[str, str], r
     """The whole response to a request that came to nothing."""
     status = error.status if isinstance(error, HttpError) else _row(error)[0]
     headers = {"x-request-id": request_id}
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unauthenticated):
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, Unavailable | RateLimited):
         headers["retry-after"] = str(math.ceil(error.retry_after_seconds))
     return JSONResponse(error_document(error, params), status, headers)
 

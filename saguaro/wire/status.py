@@ -1,7 +1,7 @@
 """The error tree to and from gRPC status: one table and its inverse.
 
 Details travel as google.rpc.Status in `grpc-status-details-bin`: BadRequest names the field of an InvalidRequest,
-RetryInfo the delay of an Unavailable.
+RetryInfo the delay of an Unavailable or a RateLimited.
 """
 
 from __future__ import annotations
@@ -15,18 +15,26 @@ from grpc_status import rpc_status
 
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
+    Unauthenticated,
     Unavailable,
 )
 
 STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    RateLimited: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Unavailable: grpc.StatusCode.UNAVAILABLE,
+    DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
     Incompatible: grpc.StatusCode.FAILED_PRECONDITION,
     SequenceFault: grpc.StatusCode.INTERNAL,
     # A caller cannot mend the settings of a service: to him it is our fault.
@@ -56,21 +64,30 @@ def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:
     """
     call: Any = error
     code, text = call.code(), call.details() or "no reason given"
-    bad_request, retry_info = _details(call.trailing_metadata() or ())
+    metadata = call.trailing_metadata() or ()
+    bad_request, retry_info = _details(metadata)
+    is_ours = any(key == _DETAILS_KEY for key, _ in metadata)
     match code:
         case grpc.StatusCode.INVALID_ARGUMENT:
             return InvalidRequest(_field(bad_request), text)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if retry_info is not None:
+            return RateLimited(text, retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.OUT_OF_RANGE | grpc.StatusCode.RESOURCE_EXHAUSTED:
             return InvalidRequest("", f"the message is too large: {text}")
         case grpc.StatusCode.NOT_FOUND:
             return ModelNotFound(text)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return Unauthenticated(text)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return PermissionDenied(text)
         case grpc.StatusCode.UNAVAILABLE if retry_info is not None:
             return Unavailable(text, retry_info.retry_delay.ToTimedelta().total_seconds())
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             # Our servers say when to come back; without that the words are gRPC's, on a connection.
             return Unavailable(f"{peer} cannot be reached: {text}")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unavailable(f"{peer} did not finish before the deadline")
+            # Without details the words are gRPC's, on a deadline that this side had set.
+            return DeadlineExceeded(text if is_ours else f"{peer} did not finish before the deadline")
         case grpc.StatusCode.FAILED_PRECONDITION:
             return Incompatible(text)
         case grpc.StatusCode.UNIMPLEMENTED:
@@ -83,7 +100,7 @@ def _detail_of(error: SaguaroError) -> error_details_pb2.BadRequest | error_deta
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
         return error_details_pb2.BadRequest(field_violations=[violation])
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | RateLimited):
         delay = duration_pb2.Duration()
         delay.FromNanoseconds(int(error.retry_after_seconds * 1e9))
         return error_details_pb2.RetryInfo(retry_delay=delay)

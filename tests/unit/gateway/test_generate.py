@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.client import Answer, AsyncClient, ChatMessage
-from saguaro.errors import InvalidRequest, ModelNotFound, SequenceFault, Unavailable
+from saguaro.errors import DeadlineExceeded, InvalidRequest, ModelNotFound, SequenceFault, Unavailable
 from saguaro.types import FinishReason, TokenProvenance
 from tests.unit.gateway.house import (
     CONTEXT_LIMIT,
@@ -149,7 +149,7 @@ def test_a_client_that_vanishes_ends_the_generation_at_the_verifier(text_folder:
 def test_the_client_s_deadline_ends_the_generation_at_the_verifier(text_folder: Path) -> None:
     async def scenario() -> None:
         async with running_house(text_folder, hang_after_runs=1) as house, AsyncClient(house.address) as client:
-            with pytest.raises(Unavailable, match="did not finish before the deadline"):
+            with pytest.raises(DeadlineExceeded, match="did not finish before the deadline"):
                 await client.generate("Hi", timeout_seconds=0.3).finish()
             await asyncio.wait_for(house.verifier.ended.wait(), 10)
 

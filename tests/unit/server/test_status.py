@@ -10,11 +10,15 @@ import pytest
 from saguaro import errors
 from saguaro.errors import (
     ConfigurationError,
+    DeadlineExceeded,
     Incompatible,
     InvalidRequest,
     ModelNotFound,
+    PermissionDenied,
+    RateLimited,
     SaguaroError,
     SequenceFault,
+    Unauthenticated,
     Unavailable,
 )
 from saguaro.wire.status import STATUS_OF, error_of, status_of
@@ -22,7 +26,11 @@ from saguaro.wire.status import STATUS_OF, error_of, status_of
 EXAMPLES: list[SaguaroError] = [
     InvalidRequest("sampling.top_p", "top_p is 2"),
     ModelNotFound("no model x"),
+    Unauthenticated("no key"),
+    PermissionDenied("not this model"),
+    RateLimited("5 requests a minute", 2.5),
     Unavailable("queue full", 2.5),
+    DeadlineExceeded("not finished within 3 s"),
     Incompatible("dtype differs"),
     SequenceFault("broke"),
 ]
