@@ -126,15 +126,14 @@ class CallParser:
             return False
         whole, self._held = self._held[:length], self._held[length:]
         self._place = _Place.TEXT
-        closing = len(self._form.closing)
-        if not self._take_whole(whole[: length - closing], parsed):
+        if not self._take_whole(whole.removesuffix(self._form.closing), parsed):
             self._give_text(self._blanks + self._form.opening + whole, parsed)
         return True
 
     def _length_of_whole(self) -> int | None:
         if self._form.closing:
-            end = self._held.find(self._form.closing)
-            return None if end < 0 else end + len(self._form.closing)
+            start = self._held.find(self._form.closing)
+            return None if start < 0 else start + len(self._form.closing)
         end = self._end.find(self._held[self._num_scanned :])
         before, self._num_scanned = self._num_scanned, len(self._held)
         return None if end is None else before + end
@@ -145,12 +144,13 @@ class CallParser:
             call = json.loads(text)
         except (ValueError, RecursionError):
             return False
-        if not isinstance(call, dict) or call.get("name") not in self._tools:
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str) or name not in self._tools:
             return False
         arguments = call.get(self._form.arguments_key, {})
         if not isinstance(arguments, dict):
             return False
-        parsed.calls.append(self._new_call(call["name"], json.dumps(arguments, ensure_ascii=False)))
+        parsed.calls.append(self._new_call(name, json.dumps(arguments, ensure_ascii=False)))
         return True
 
     def _new_call(self, name: str, arguments: str) -> ToolCallDelta:

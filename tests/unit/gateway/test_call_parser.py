@@ -45,6 +45,7 @@ CASES: dict[str, tuple[CallForm, str, str, list[Call]]] = {
         [],
     ),
     "no JSON is text": (HERMES, "a <tool_call>soon</tool_call> b", "a <tool_call>soon</tool_call> b", []),
+    "a name that is none": (HERMES, '<tool_call>{"name": []}</tool_call>', '<tool_call>{"name": []}</tool_call>', []),
     "a marker that does not end": (HERMES, "see <tool_call", "see <tool_call", []),
     "text alone": (HERMES, " 1 < 2 \n", " 1 < 2 \n", []),
     "cut in the head": (HERMES, '<tool_call>\n{"name": "wea', '<tool_call>\n{"name": "wea', []),
