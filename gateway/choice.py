@@ -20,7 +20,8 @@ class Choice:
         self._detokenizer = IncrementalDetokenizer(decoder if calling is None else calling.decoder(decoder))
         self._calls = None if calling is None else calling.parser()
         self._stop = StopStrings(request.stop)
-        self._watches_text = bool(request.stop)
+        self._tells_lengths = request.include_text_lengths and calling is None
+        self._goes_by_token = bool(request.stop) or self._tells_lengths
         self._min_tokens = request.sampling.min_tokens
         self._index = index
         self._num_tokens = 0
@@ -32,8 +33,10 @@ class Choice:
 
     def take(self, run: TokenRun) -> AnswerDelta:
         """What the run adds to the answer."""
-        text, length = self._text_of(run) if self._watches_text else self._text_unwatched(run)
+        pieces = self._pieces_of(run) if self._goes_by_token else [self._detokenizer.push(run.token_ids)]
+        length = len(pieces) if self._goes_by_token else len(run.token_ids)
         self._num_tokens += length
+        text = "".join(pieces)
         parsed = Parsed(text) if self._calls is None else self._calls.push(text)
         return AnswerDelta(
             parsed.text,
@@ -42,6 +45,7 @@ class Choice:
             run.logprobs[:length],
             choice=self._index,
             tool_calls=tuple(parsed.calls),
+            text_lengths=tuple(map(len, pieces)) if self._tells_lengths else (),
         )
 
     def finish(self, event: GenerationFinished) -> AnswerFinished:
@@ -62,15 +66,14 @@ class Choice:
             tool_calls=tuple(parsed.calls),
         )
 
-    def _text_unwatched(self, run: TokenRun) -> tuple[str, int]:
-        return self._detokenizer.push(run.token_ids), len(run.token_ids)
-
-    def _text_of(self, run: TokenRun) -> tuple[str, int]:
-        """Text and number of the run's tokens, token by token: where it ends does not depend on how runs were cut."""
-        text = ""
-        for length, token in enumerate(run.token_ids, start=1):
+    def _pieces_of(self, run: TokenRun) -> list[str]:
+        """Text that came with each token, up to the one that ends the answer: where that is does not depend on how runs
+        were cut.
+        """
+        pieces: list[str] = []
+        for number, token in enumerate(run.token_ids, start=self._num_tokens + 1):
             settled = self._detokenizer.push((token,))
-            text += self._stop.push(settled, may_end=self._num_tokens + length > self._min_tokens)
+            pieces.append(self._stop.push(settled, may_end=number > self._min_tokens))
             if self.is_stopped:
-                return text, length
-        return text, len(run.token_ids)
+                break
+        return pieces

@@ -62,6 +62,7 @@ class AnswerRequest:
     `seed` takes the place of `sampling.seed`; None lets the gateway draw one. `max_tokens` None means up to the context
     limit; `model` "" takes the one that is served. `n` choices have the noise of `sampling.choice`, + 1, + 2, ...
     `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
+    `include_text_lengths` asks for those of `AnswerDelta`.
     """
 
     prompt: Prompt
@@ -77,6 +78,7 @@ class AnswerRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    include_text_lengths: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ class AnswerDelta:
     """More of one choice: whole characters, and tokens with where each came from and, where asked for, logprobs.
 
     The text lags behind the tokens while a character, or what may become a stop string, is incomplete. Tool calls are
-    no part of the text.
+    no part of the text. `text_lengths`: how many characters of it came with each token, where asked for and where
+    nothing can be called.
     """
 
     text: str
@@ -113,6 +116,7 @@ class AnswerDelta:
     logprobs: tuple[TokenLogprobs, ...] = ()
     choice: int = 0
     tool_calls: tuple[ToolCallDelta, ...] = ()
+    text_lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

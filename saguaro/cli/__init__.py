@@ -6,6 +6,7 @@ import os
 
 import typer
 
+from saguaro.cli import chat_command as _chat
 from saguaro.cli import commands as _commands
 from saguaro.cli import roles as _roles
 from saguaro.cli import verify_exact_command as _verify_exact
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 _roles.add_to(app)
 _commands.add_to(app)
+_chat.add_to(app)
 _verify_exact.add_to(app)
 
 

@@ -42,6 +42,7 @@ class GenerateOptions(TypedDict, total=False):
 
     What is told: logprobs: log-probability of each token by the raw distribution. prompt_logprobs: of the prompt's.
     top_logprobs: that many alternatives with each, at most 20. include_rounds: the result reports every round.
+    include_text_lengths: deltas say how much of their text came with each token.
 
     What may be called, in a chat: tools: in OpenAI's shape. tool_choice: "auto" lets the model call or not, "required"
     takes nothing but calls, a name one call of that tool, "none" no call. parallel_tool_calls: False takes at most one.
@@ -74,6 +75,7 @@ class GenerateOptions(TypedDict, total=False):
     prompt_logprobs: bool
     top_logprobs: int
     include_rounds: bool
+    include_text_lengths: bool
     tools: Sequence[ToolLike]
     tool_choice: str
     parallel_tool_calls: bool
@@ -103,6 +105,7 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         logprobs=options.get("logprobs", False),
         prompt_logprobs=options.get("prompt_logprobs", False),
         top_logprobs=options.get("top_logprobs", 0),
+        include_text_lengths=options.get("include_text_lengths", False),
     )
     validate_answer_request(request)
     return answer_request_to_proto(request)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from saguaro.v1 import common_pb2 as saguaro_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18saguaro/v1/gateway.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"l\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12(\n\ntool_calls\x18\x03 \x03(\x0b\x32\x14.saguaro.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"M\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\"[\n\x07ToolUse\x12\x1f\n\x05tools\x18\x01 \x03(\x0b\x32\x10.saguaro.v1.Tool\x12\x11\n\tmust_call\x18\x02 \x01(\x08\x12\x0c\n\x04only\x18\x03 \x01(\t\x12\x0e\n\x06single\x18\x04 \x01(\x08\"^\n\nChatPrompt\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ChatMessage\x12%\n\x08tool_use\x18\x02 \x01(\x0b\x32\x13.saguaro.v1.ToolUse\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\x91\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.saguaro.v1.ChatPromptH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.TokenPromptH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x08 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\t \x01(\x08\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x0e\n\x01n\x18\x0b \x01(\rH\x02\x88\x01\x01\x12\x10\n\x08logprobs\x18\x0c \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0e \x01(\rB\x08\n\x06promptB\r\n\x0b_max_tokensB\x04\n\x02_n\"\xcf\x01\n\x10GenerateResponse\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.AnswerStartedH\x00\x12(\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x17.saguaro.v1.AnswerDeltaH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.saguaro.v1.AnswerFinishedH\x00\x12*\n\x06prompt\x18\x04 \x01(\x0b\x32\x18.saguaro.v1.AnswerPromptH\x00\x42\x07\n\x05\x65vent\"\x8f\x01\n\rAnswerStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x05 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\";\n\x0c\x41nswerPrompt\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"K\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\"\xcb\x01\n\x0b\x41nswerDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\nprovenance\x18\x03 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x04 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\x12-\n\ntool_calls\x18\n \x03(\x0b\x32\x19.saguaro.v1.ToolCallDelta\"\x96\x02\n\x0e\x41nswerFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x04 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x05 \x01(\r\x12\x32\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\x12-\n\ntool_calls\x18\n \x03(\x0b\x32\x19.saguaro.v1.ToolCallDelta\".\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ServedModel\"l\n\x0bServedModel\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x13\n\x0bspeculating\x18\x02 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x03 \x01(\t2\xba\x02\n\x0eGatewayService\x12G\n\x08Generate\x12\x1b.saguaro.v1.GenerateRequest\x1a\x1c.saguaro.v1.GenerateResponse0\x01\x12\x45\n\x08Tokenize\x12\x1b.saguaro.v1.TokenizeRequest\x1a\x1c.saguaro.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.saguaro.v1.DetokenizeRequest\x1a\x1e.saguaro.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.saguaro.v1.ListModelsRequest\x1a\x1e.saguaro.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18saguaro/v1/gateway.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"l\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12(\n\ntool_calls\x18\x03 \x03(\x0b\x32\x14.saguaro.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"M\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\x12\x0e\n\x06strict\x18\x04 \x01(\x08\"[\n\x07ToolUse\x12\x1f\n\x05tools\x18\x01 \x03(\x0b\x32\x10.saguaro.v1.Tool\x12\x11\n\tmust_call\x18\x02 \x01(\x08\x12\x0c\n\x04only\x18\x03 \x01(\t\x12\x0e\n\x06single\x18\x04 \x01(\x08\"^\n\nChatPrompt\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ChatMessage\x12%\n\x08tool_use\x18\x02 \x01(\x0b\x32\x13.saguaro.v1.ToolUse\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xaf\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.saguaro.v1.ChatPromptH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.TokenPromptH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x08 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\t \x01(\x08\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x0e\n\x01n\x18\x0b \x01(\rH\x02\x88\x01\x01\x12\x10\n\x08logprobs\x18\x0c \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0e \x01(\r\x12\x1c\n\x14include_text_lengths\x18\x1e \x01(\x08\x42\x08\n\x06promptB\r\n\x0b_max_tokensB\x04\n\x02_n\"\xcf\x01\n\x10GenerateResponse\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.AnswerStartedH\x00\x12(\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x17.saguaro.v1.AnswerDeltaH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.saguaro.v1.AnswerFinishedH\x00\x12*\n\x06prompt\x18\x04 \x01(\x0b\x32\x18.saguaro.v1.AnswerPromptH\x00\x42\x07\n\x05\x65vent\"\x8f\x01\n\rAnswerStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x05 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\";\n\x0c\x41nswerPrompt\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"K\n\rToolCallDelta\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\"\xe1\x01\n\x0b\x41nswerDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\nprovenance\x18\x03 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x04 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\x12-\n\ntool_calls\x18\n \x03(\x0b\x32\x19.saguaro.v1.ToolCallDelta\x12\x14\n\x0ctext_lengths\x18\x0b \x03(\r\"\x96\x02\n\x0e\x41nswerFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x04 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x05 \x01(\r\x12\x32\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\x12-\n\ntool_calls\x18\n \x03(\x0b\x32\x19.saguaro.v1.ToolCallDelta\".\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ServedModel\"l\n\x0bServedModel\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x13\n\x0bspeculating\x18\x02 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x03 \x01(\t2\xba\x02\n\x0eGatewayService\x12G\n\x08Generate\x12\x1b.saguaro.v1.GenerateRequest\x1a\x1c.saguaro.v1.GenerateResponse0\x01\x12\x45\n\x08Tokenize\x12\x1b.saguaro.v1.TokenizeRequest\x1a\x1c.saguaro.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.saguaro.v1.DetokenizeRequest\x1a\x1e.saguaro.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.saguaro.v1.ListModelsRequest\x1a\x1e.saguaro.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,33 +45,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENPROMPT']._serialized_start=500
   _globals['_TOKENPROMPT']._serialized_end=532
   _globals['_GENERATEREQUEST']._serialized_start=535
-  _globals['_GENERATEREQUEST']._serialized_end=936
-  _globals['_GENERATERESPONSE']._serialized_start=939
-  _globals['_GENERATERESPONSE']._serialized_end=1146
-  _globals['_ANSWERSTARTED']._serialized_start=1149
-  _globals['_ANSWERSTARTED']._serialized_end=1292
-  _globals['_ANSWERPROMPT']._serialized_start=1294
-  _globals['_ANSWERPROMPT']._serialized_end=1353
-  _globals['_TOOLCALLDELTA']._serialized_start=1355
-  _globals['_TOOLCALLDELTA']._serialized_end=1430
-  _globals['_ANSWERDELTA']._serialized_start=1433
-  _globals['_ANSWERDELTA']._serialized_end=1636
-  _globals['_ANSWERFINISHED']._serialized_start=1639
-  _globals['_ANSWERFINISHED']._serialized_end=1917
-  _globals['_TOKENIZEREQUEST']._serialized_start=1919
-  _globals['_TOKENIZEREQUEST']._serialized_end=1965
-  _globals['_TOKENIZERESPONSE']._serialized_start=1967
-  _globals['_TOKENIZERESPONSE']._serialized_end=2004
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2006
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2059
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2061
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2095
-  _globals['_LISTMODELSREQUEST']._serialized_start=2097
-  _globals['_LISTMODELSREQUEST']._serialized_end=2116
-  _globals['_LISTMODELSRESPONSE']._serialized_start=2118
-  _globals['_LISTMODELSRESPONSE']._serialized_end=2179
-  _globals['_SERVEDMODEL']._serialized_start=2181
-  _globals['_SERVEDMODEL']._serialized_end=2289
-  _globals['_GATEWAYSERVICE']._serialized_start=2292
-  _globals['_GATEWAYSERVICE']._serialized_end=2606
+  _globals['_GENERATEREQUEST']._serialized_end=966
+  _globals['_GENERATERESPONSE']._serialized_start=969
+  _globals['_GENERATERESPONSE']._serialized_end=1176
+  _globals['_ANSWERSTARTED']._serialized_start=1179
+  _globals['_ANSWERSTARTED']._serialized_end=1322
+  _globals['_ANSWERPROMPT']._serialized_start=1324
+  _globals['_ANSWERPROMPT']._serialized_end=1383
+  _globals['_TOOLCALLDELTA']._serialized_start=1385
+  _globals['_TOOLCALLDELTA']._serialized_end=1460
+  _globals['_ANSWERDELTA']._serialized_start=1463
+  _globals['_ANSWERDELTA']._serialized_end=1688
+  _globals['_ANSWERFINISHED']._serialized_start=1691
+  _globals['_ANSWERFINISHED']._serialized_end=1969
+  _globals['_TOKENIZEREQUEST']._serialized_start=1971
+  _globals['_TOKENIZEREQUEST']._serialized_end=2017
+  _globals['_TOKENIZERESPONSE']._serialized_start=2019
+  _globals['_TOKENIZERESPONSE']._serialized_end=2056
+  _globals['_DETOKENIZEREQUEST']._serialized_start=2058
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2111
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2113
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2147
+  _globals['_LISTMODELSREQUEST']._serialized_start=2149
+  _globals['_LISTMODELSREQUEST']._serialized_end=2168
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2170
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2231
+  _globals['_SERVEDMODEL']._serialized_start=2233
+  _globals['_SERVEDMODEL']._serialized_end=2341
+  _globals['_GATEWAYSERVICE']._serialized_start=2344
+  _globals['_GATEWAYSERVICE']._serialized_end=2658
 # @@protoc_insertion_point(module_scope)

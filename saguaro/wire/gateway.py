@@ -53,6 +53,7 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         top_logprobs=request.top_logprobs,
+        include_text_lengths=request.include_text_lengths,
     )
     match request.prompt:
         case TextPrompt(text):
@@ -82,6 +83,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         logprobs=message.logprobs,
         prompt_logprobs=message.prompt_logprobs,
         top_logprobs=message.top_logprobs,
+        include_text_lengths=message.include_text_lengths,
     )
 
 
@@ -118,6 +120,7 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 logprobs=logprobs_to_proto(event.logprobs),
                 choice=event.choice,
                 tool_calls=call_deltas_to_proto(event.tool_calls),
+                text_lengths=event.text_lengths,
             )
             return pb.GenerateResponse(delta=delta)
         case AnswerFinished():
@@ -157,6 +160,7 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 logprobs=logprobs_from_proto(delta.logprobs),
                 choice=delta.choice,
                 tool_calls=call_deltas_from_proto(delta.tool_calls),
+                text_lengths=tuple(delta.text_lengths),
             )
         case "finished":
             finished = message.finished
