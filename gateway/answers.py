@@ -12,6 +12,7 @@ from gateway.choice import Choice
 from gateway.interleave import interleaved
 from gateway.requests import generation_requests, resolve_sampling
 from gateway.text import TextModel
+from gateway.tools import explained
 from gateway.verifier_client import VerifierClient
 from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
 from saguaro.errors import ConfigurationError, InvalidRequest, SequenceFault, Unavailable
@@ -66,7 +67,7 @@ class Answers:
                 for index, generation in enumerate(generations)
             ]
             events = choices[0] if len(choices) == 1 else interleaved(choices)
-            async with contextlib.aclosing(events):
+            async with contextlib.aclosing(events), explained(calling):
                 async for event in events:
                     if isinstance(event, GenerationStarted):
                         yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)

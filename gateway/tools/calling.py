@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from gateway.detokenize import Decoder
@@ -13,6 +14,7 @@ from gateway.tools.visible_markers import VisibleMarkers
 from saguaro.errors import InvalidRequest
 from saguaro.tools import ToolUse
 from saguaro.types import SamplingParams
+from saguaro.validation import constraint_field
 
 
 class Calling:
@@ -38,6 +40,12 @@ class Calling:
             )
         return replace(sampling, constraint=self._constraint)
 
+    def understood(self, error: InvalidRequest) -> InvalidRequest:
+        """The error as its caller understands it, who wrote no grammar."""
+        if self._constraint is None or error.field != constraint_field(self._constraint):
+            return error
+        return InvalidRequest("chat.tools", str(error).replace(error.field, "the grammar of calls of these tools"))
+
     def decoder(self, decoder: Decoder) -> Decoder:
         """One that prints the markers of calls, if `decoder` takes them for special tokens."""
         return VisibleMarkers(decoder, self._markers) if self._markers else decoder
@@ -45,3 +53,12 @@ class Calling:
     def parser(self) -> CallParser:
         """For one choice."""
         return CallParser(self._form, self._names)
+
+
+@contextlib.asynccontextmanager
+async def explained(calling: Calling | None) -> AsyncIterator[None]:
+    """Where the grammar of calls is refused inside of the block, the error is about the tools."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise (error if calling is None else calling.understood(error)) from None

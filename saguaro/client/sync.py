@@ -129,7 +129,7 @@ class Client:
         self._peer = f"the gateway at {' or '.join(addresses)}"
         self._retry = retry
         self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
-        self._channel = open_channel(target_of(addresses), tls, balanced_options())
+        self._channel = open_channel(target_of(addresses), tls, balanced_options(addresses))
         self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
     def __enter__(self) -> Self:

@@ -33,9 +33,13 @@ def target_of(addresses: Sequence[str]) -> str:
     raise ConfigurationError(f"{', '.join(addresses)} are partly IPv4, partly IPv6; give addresses of one kind")
 
 
-def balanced_options() -> list[tuple[str, Any]]:
-    """Channel options under which calls go round all addresses that answer, also those of one name."""
-    return [*channel_options(), ("grpc.service_config", _ROUND_ROBIN)]
+def balanced_options(addresses: Sequence[str]) -> list[tuple[str, Any]]:
+    """Channel options under which calls go round all addresses that answer, also those of one name.
+
+    Over TLS, several gateways show certificates for the name of the first: they are one service.
+    """
+    named = [("grpc.default_authority", addresses[0])] if len(addresses) > 1 else []
+    return [*channel_options(), ("grpc.service_config", _ROUND_ROBIN), *named]
 
 
 def _look_up(address: str) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:

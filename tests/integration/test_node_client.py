@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from saguaro.cli.trio import Trio
 from saguaro.client import Client
-from tests.integration.speculating import await_speculation
 
 HERE = Path(__file__).parents[1] / "node"
 PROTO = Path(__file__).parents[2] / "proto"
@@ -37,19 +35,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "client.js"
 
 
-@pytest.fixture(scope="module")
-def trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
-    with Trio(target=str(tiny_target), draft=str(tiny_draft)) as running:
-        await_speculation(running)
-        yield running
-
-
-def test_node_lists_tokenizes_streams_is_refused_cancels_and_runs_out_of_time(program: Path, trio: Trio) -> None:
-    command = ["node", str(program), str(PROTO), trio.gateway_address]
+def test_node_lists_tokenizes_streams_is_refused_cancels_and_runs_out_of_time(program: Path, tiny_trio: Trio) -> None:
+    command = ["node", str(program), str(PROTO), tiny_trio.gateway_address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    with Client(trio.gateway_address) as client:
+    with Client(tiny_trio.gateway_address) as client:
         [served] = client.list_models()
         ours = client.generate(CHAT, max_tokens=24, seed=(1 << 64) - 1, temperature=0.5).finish()
     assert said["model"] == served.model.name

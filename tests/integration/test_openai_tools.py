@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from saguaro.cli.trio import Trio
 from saguaro.client import Client
-from tests.integration.speculating import await_speculation
-from tests.unit.gateway.templates import HERMES_TEMPLATE
 
 CHAT: Any = [{"role": "user", "content": "How is the weather?"}]
 WEATHER = {
@@ -31,16 +28,8 @@ SCHEMAS: dict[str, Any] = {"weather": WEATHER, "time": {"maxProperties": 0}}
 
 
 @pytest.fixture(scope="module")
-def trio(tiny_target: Path, tiny_draft: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
-    taught = [tmp_path_factory.mktemp("taught") / name for name in ("target", "draft")]
-    for folder, source in zip(taught, (tiny_target, tiny_draft), strict=True):
-        folder.mkdir()
-        for file in source.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        (folder / "chat_template.jinja").write_text(HERMES_TEMPLATE)
-    with Trio(target=str(taught[0]), draft=str(taught[1])) as running:
-        await_speculation(running)
-        yield running
+def trio(tiny_trio: Trio) -> Trio:
+    return tiny_trio
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +81,13 @@ def test_a_named_tool_is_called_and_its_result_goes_back(client: OpenAI, model: 
     after = client.chat.completions.create(**ask, messages=[*CHAT, said.to_dict(), result], max_tokens=8)
     assert after.choices[0].finish_reason in ("length", "stop")
     assert after.usage is not None
+
+
+def test_parameters_that_cannot_be_demanded_are_refused_by_their_field(client: OpenAI, model: str) -> None:
+    odd: Any = {"type": "function", "function": {"name": "odd", "parameters": {"properties": {"x": {"type": "no"}}}}}
+    with pytest.raises(BadRequestError, match="the grammar of calls of these tools cannot be served") as refused:
+        client.chat.completions.create(model=model, messages=CHAT, tools=[odd], tool_choice="required")
+    assert refused.value.param == "tools"
 
 
 def test_the_sdk_calls_too(trio: Trio) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -76,9 +79,7 @@ class Terminal:
 
 
 def _take_terminal(theirs: int) -> None:
-    import fcntl
-    import termios
-
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what runs in the background of a shell ignores it
     fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
 

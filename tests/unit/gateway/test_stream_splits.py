@@ -87,8 +87,8 @@ def test_every_cut_gives_the_decode_of_all_ids_in_whole_characters(model: str, t
 @CASES
 def test_every_cut_stops_at_the_same_character_and_the_same_token(model: str, text: str) -> None:
     decoder = MODELS[model]
-    ids = decoder.encode(TEXTS[text])[:NUM_TOKENS]
-    whole = decoder.decode(list(ids)).rstrip(REPLACEMENT)
+    ids = whole_characters(decoder, decoder.encode(TEXTS[text]))
+    whole = decoder.decode(list(ids))
     middle = len(whole) // 2
     for stop in (whole[middle : middle + 2], whole[-1]):
         ends = set()
@@ -98,11 +98,18 @@ def test_every_cut_stops_at_the_same_character_and_the_same_token(model: str, te
             ends.add(seen)
         (end,) = ends
         assert stop in decoder.decode(list(end)), "its token completes the string"
-        assert stop not in decoder.decode(list(end[:-1])), "no token before did"
+        if model == "byte-level":  # elsewhere a later byte can spoil earlier ones, so the end is where that is over
+            assert stop not in decoder.decode(list(end[:-1])), "no token before did"
+
+
+def whole_characters(decoder: TextModel, ids: TokenIds) -> TokenIds:
+    """The longest beginning of at most NUM_TOKENS ids that ends with a character."""
+    ends = range(min(len(ids), NUM_TOKENS), 0, -1)
+    return next(ids[:end] for end in ends if REPLACEMENT not in decoder.decode(list(ids[:end])))
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_ids_and_any_stop_strings_end_alike_whatever_the_runs(model: str, data: st.DataObject) -> None:
     decoder = MODELS[model]
