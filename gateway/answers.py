@@ -13,6 +13,7 @@ from gateway.guard import current_principal
 from gateway.interleave import interleaved
 from gateway.requests import Limits, generation_requests, resolve_sampling
 from gateway.text import TextModel
+from gateway.tools import explained
 from gateway.verifiers import Generation, VerifierPool
 from saguaro.answers import AnswerDelta, AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
 from saguaro.errors import ConfigurationError, DeadlineExceeded, InvalidRequest, Unavailable
@@ -69,7 +70,9 @@ class Answers:
         with self._admitted(request.n), allowance.answering(request.n):
             deadline = time.monotonic() + timeout_seconds
             info = self._known(request.model)
-            sampling = resolve_sampling(request)
+            sampling, calling = resolve_sampling(request), self._text.calling(request.prompt)
+            if calling is not None:
+                sampling = calling.constrained(sampling)
             validate_sampled_tokens(sampling, info.model)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
             prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
@@ -81,12 +84,14 @@ class Answers:
             generations = generation_requests(request, request_id, prompt, sampling)
             is_prefilled = asyncio.Event()
             choices = [
-                self._choice(generation, info.model, Choice(self._text, request, index), index, is_prefilled, deadline)
+                self._choice(
+                    generation, info.model, Choice(self._text, request, index, calling), index, is_prefilled, deadline
+                )
                 for index, generation in enumerate(generations)
             ]
             events = choices[0] if len(choices) == 1 else interleaved(choices)
             try:
-                async with contextlib.aclosing(events):
+                async with contextlib.aclosing(events), explained(calling):
                     async for event in events:
                         if isinstance(event, GenerationStarted):
                             yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)

@@ -13,46 +13,72 @@ from typing import Any, NoReturn
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from gateway.tools.documents import message_document, tool_document
+from gateway.tools.forms import CallForm, form_of
 from saguaro.answers import ChatMessage
 from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.tools import Tool
 
-_FIELD = "chat.messages"
+_FIELD, _TOOLS = "chat.messages", "chat.tools"
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class ChatTemplate:
-    """One compiled template and the named special tokens that it may print."""
+    """A model's template, the one that it has for tools, and the named special tokens that they may print."""
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        """`special_tokens`: "bos_token" and the like, to their text. Raises ConfigurationError for a bad template."""
+    def __init__(self, source: str, special_tokens: Mapping[str, str], tool_source: str | None = None) -> None:
+        """`special_tokens`: "bos_token" and the like, to their text. `tool_source`: the template for chats with tools,
+        where that is another one. Raises ConfigurationError for a bad template.
+        """
+        environment = _environment()
+        tool_source = source if tool_source is None else tool_source
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            self._tool_template = environment.from_string(tool_source)
+            knows_tools = "tools" in find_undeclared_variables(environment.parse(tool_source))
         except jinja2.TemplateError as error:
             raise ConfigurationError(f"the model's chat template does not compile: {error}") from None
         self._special_tokens = dict(special_tokens)
+        self._knows_tools = knows_tools
+        self._call_form = form_of(tool_source)
 
     @classmethod
     def from_folder(cls, folder: Path) -> ChatTemplate | None:
         """From chat_template.jinja or tokenizer_config.json; None where the model has no template."""
         config = _read_json(folder / "tokenizer_config.json")
         file = folder / "chat_template.jinja"
-        source = file.read_text() if file.is_file() else _default(config.get("chat_template"))
+        source = file.read_text() if file.is_file() else _named("default", config.get("chat_template"))
         if source is None:
             return None
+        tool_source = None if file.is_file() else _named("tool_use", config.get("chat_template"))
         names = _read_json(folder / "special_tokens_map.json") | config
         tokens = {name: text for name in _NAMED_TOKENS if (text := _token_text(names.get(name))) is not None}
-        return cls(source, tokens)
+        return cls(source, tokens, tool_source)
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def call_form(self) -> CallForm:
+        """How the model writes calls. Raises InvalidRequest where it was not taught to, or in a way unknown here."""
+        if not self._knows_tools:
+            raise InvalidRequest(_TOOLS, "this model's chat template knows no tools; leave them out")
+        if self._call_form is None:
+            raise InvalidRequest(_TOOLS, "this model's chat template shows calls in a form that cannot be read here")
+        return self._call_form
+
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> str:
         """The prompt's text, up to where the assistant answers. Raises InvalidRequest where the template refuses."""
         if not messages:
             raise InvalidRequest(_FIELD, "the chat has no messages; give at least one")
-        plain = [{"role": message.role, "content": message.content} for message in messages]
+        template = self._tool_template if tools else self._template
         try:
-            return self._template.render(messages=plain, add_generation_prompt=True, **self._special_tokens)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError) as error:
+            return template.render(
+                messages=[message_document(message) for message in messages],
+                tools=[tool_document(tool) for tool in tools] or None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, RecursionError) as error:
             raise InvalidRequest(_FIELD, f"the model's chat template refuses these messages: {error}") from None
 
 
@@ -95,12 +121,12 @@ def _strftime_now(pattern: str) -> str:
     return datetime.datetime.now().strftime(pattern)
 
 
-def _default(configured: object) -> str | None:
-    """tokenizer_config.json holds one template, or several by name."""
+def _named(name: str, configured: object) -> str | None:
+    """tokenizer_config.json holds one template, the default one, or several by name."""
     if isinstance(configured, list):
         named = {item["name"]: item["template"] for item in configured}
-        return named.get("default")
-    return configured if isinstance(configured, str) else None
+        return named.get(name)
+    return configured if isinstance(configured, str) and name == "default" else None
 
 
 def _token_text(configured: object) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.detokenize import Decoder, IncrementalDetokenizer
 from gateway.stop_strings import StopStrings
+from gateway.tools import Calling, Parsed
 from saguaro.answers import AnswerDelta, AnswerFinished, AnswerRequest
 from saguaro.types import FinishReason, GenerationFinished, TokenRun
 
@@ -15,10 +16,12 @@ class Choice:
     token is not among the first min_tokens.
     """
 
-    def __init__(self, decoder: Decoder, request: AnswerRequest, index: int) -> None:
-        self._detokenizer = IncrementalDetokenizer(decoder)
+    def __init__(self, decoder: Decoder, request: AnswerRequest, index: int, calling: Calling | None = None) -> None:
+        self._detokenizer = IncrementalDetokenizer(decoder if calling is None else calling.decoder(decoder))
+        self._calls = None if calling is None else calling.parser()
         self._stop = StopStrings(request.stop)
-        self._watches_text = bool(request.stop)
+        self._tells_lengths = request.include_text_lengths and calling is None
+        self._goes_by_token = bool(request.stop) or self._tells_lengths
         self._min_tokens = request.sampling.min_tokens
         self._index = index
         self._num_tokens = 0
@@ -30,10 +33,19 @@ class Choice:
 
     def take(self, run: TokenRun) -> AnswerDelta:
         """What the run adds to the answer."""
-        text, length = self._text_of(run) if self._watches_text else self._text_unwatched(run)
+        pieces = self._pieces_of(run) if self._goes_by_token else [self._detokenizer.push(run.token_ids)]
+        length = len(pieces) if self._goes_by_token else len(run.token_ids)
         self._num_tokens += length
+        text = "".join(pieces)
+        parsed = Parsed(text) if self._calls is None else self._calls.push(text)
         return AnswerDelta(
-            text, run.token_ids[:length], run.provenance[:length], run.logprobs[:length], choice=self._index
+            parsed.text,
+            run.token_ids[:length],
+            run.provenance[:length],
+            run.logprobs[:length],
+            choice=self._index,
+            tool_calls=tuple(parsed.calls),
+            text_lengths=tuple(map(len, pieces)) if self._tells_lengths else (),
         )
 
     def finish(self, event: GenerationFinished) -> AnswerFinished:
@@ -42,25 +54,26 @@ class Choice:
         if not self.is_stopped:
             text = self._stop.push(self._detokenizer.flush(), may_end=self._num_tokens > self._min_tokens)
             text += self._stop.flush()
+        parsed = Parsed(text) if self._calls is None else self._calls.finish(text)
         return AnswerFinished(
             reason=FinishReason.STOP if self.is_stopped else event.reason,
-            text=text,
+            text=parsed.text,
             num_prompt_tokens=event.num_prompt_tokens,
             num_generated_tokens=self._num_tokens,
             num_cached_prompt_tokens=event.num_cached_prompt_tokens,
             speculation=event.speculation,
             choice=self._index,
+            tool_calls=tuple(parsed.calls),
         )
 
-    def _text_unwatched(self, run: TokenRun) -> tuple[str, int]:
-        return self._detokenizer.push(run.token_ids), len(run.token_ids)
-
-    def _text_of(self, run: TokenRun) -> tuple[str, int]:
-        """Text and number of the run's tokens, token by token: where it ends does not depend on how runs were cut."""
-        text = ""
-        for length, token in enumerate(run.token_ids, start=1):
+    def _pieces_of(self, run: TokenRun) -> list[str]:
+        """Text that came with each token, up to the one that ends the answer: where that is does not depend on how runs
+        were cut.
+        """
+        pieces: list[str] = []
+        for number, token in enumerate(run.token_ids, start=self._num_tokens + 1):
             settled = self._detokenizer.push((token,))
-            text += self._stop.push(settled, may_end=self._num_tokens + length > self._min_tokens)
+            pieces.append(self._stop.push(settled, may_end=number > self._min_tokens))
             if self.is_stopped:
-                return text, length
-        return text, len(run.token_ids)
+                break
+        return pieces

@@ -10,8 +10,10 @@ from tokenizers import Tokenizer
 
 from gateway.chat_template import ChatTemplate
 from gateway.token_bytes import byte_speller
+from gateway.tools import Calling
 from saguaro.answers import ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.tools import Tool
 from saguaro.types import TokenIds
 
 
@@ -50,16 +52,14 @@ class TextModel:
         match prompt:
             case TextPrompt(text):
                 return self.encode(text)
-            case ChatPrompt(messages):
-                return self.encode_rendered(self.render(messages))
+            case ChatPrompt(messages, use):
+                return self.encode_rendered(self.render(messages, () if use is None else use.tools))
             case TokenPrompt(token_ids):
                 return token_ids
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> str:
         """A chat as the model reads it, up to where the assistant answers. Raises InvalidRequest where that fails."""
-        if self._chat_template is None:
-            raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
-        return self._chat_template.render(messages)
+        return self._template().render(messages, tools)
 
     def encode_rendered(self, rendered: str, *, after: int | None = None) -> TokenIds:
         """Ids of a rendered chat, or of what follows token `after` in one. The template has printed special tokens."""
@@ -69,6 +69,18 @@ class TextModel:
             if ids[:1] == [after]:
                 return tuple(ids[1:])
         return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
+
+    def calling(self, prompt: Prompt) -> Calling | None:
+        """What becomes of calls in the answer; None without tools. Raises InvalidRequest where the model knows none."""
+        if not isinstance(prompt, ChatPrompt) or prompt.tool_use is None:
+            return None
+        special_ids = {self.token(token_id): token_id for token_id in self.special_ids}
+        return Calling(self._template().call_form(), prompt.tool_use, special_ids)
+
+    def _template(self) -> ChatTemplate:
+        if self._chat_template is None:
+            raise InvalidRequest("chat", "this model has no chat template; send the prompt as text")
+        return self._chat_template
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of the ids; special tokens print nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from saguaro.tools import ToolCall, ToolCallDelta, ToolUse
 from saguaro.types import (
     AcceptanceMode,
     FinishReason,
@@ -25,17 +26,23 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat; `role` is what the model's template knows: system, user, assistant."""
+    """One message of a chat; `role` is what the model's template knows: system, user, assistant, tool.
+
+    `tool_calls` are what an assistant called, `tool_call_id` says which call a tool's message answers.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages, oldest first, to be put through the model's chat template."""
+    """Messages, oldest first, to be put through the model's chat template, and tools that may be called."""
 
     messages: tuple[ChatMessage, ...]
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,7 @@ class AnswerRequest:
     `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
     `session_id` makes it the next turn of a session, with the new messages alone as prompt. `resumable` lets the answer
     go on for a while without a client that was cut off.
+    `include_text_lengths` asks for those of `AnswerDelta`.
     """
 
     prompt: Prompt
@@ -74,6 +82,7 @@ class AnswerRequest:
     top_logprobs: int = 0
     session_id: str | None = None
     resumable: bool = False
+    include_text_lengths: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,9 @@ class AnswerPrompt:
 class AnswerDelta:
     """More of one choice: whole characters, and tokens with where each came from and, where asked for, logprobs.
 
-    The text lags behind the tokens while a character, or what may become a stop string, is incomplete.
+    The text lags behind the tokens while a character, or what may become a stop string, is incomplete. Tool calls are
+    no part of the text. `text_lengths`: how many characters of it came with each token, where asked for and where
+    nothing can be called.
     """
 
     text: str
@@ -108,11 +119,15 @@ class AnswerDelta:
     provenance: tuple[TokenProvenance, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     choice: int = 0
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    text_lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFinished:
-    """A choice ended; `text` is what was held back until then. Its tokens end with the one that ended it."""
+    """A choice ended; `text` and `tool_calls` are what was held back until then. Its tokens end with the one that ended
+    it.
+    """
 
     reason: FinishReason
     text: str
@@ -121,6 +136,7 @@ class AnswerFinished:
     num_cached_prompt_tokens: int
     speculation: SpeculationReport
     choice: int = 0
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 AnswerEvent = AnswerStarted | AnswerPrompt | AnswerDelta | AnswerFinished

@@ -11,8 +11,8 @@ from pathlib import Path
 DEMO_TARGET = "demo-target"
 DEMO_DRAFT = "demo-draft"
 
-# The version is part of the name, so that another package version is another conversion.
-_DEMO_TARGET_NAME = "smollm2-135m-instruct-gguf-0.1.2"
+# The versions of package and conversion are part of the name, so that another of either is another folder.
+_DEMO_TARGET_NAME = "smollm2-135m-instruct-gguf-0.1.2-2"
 _DEMO_DRAFT_NAME = "smollm2-135m-draft"
 
 

@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from saguaro.answers import AnswerRequest
+from saguaro.answers import AnswerRequest, ChatPrompt
 from saguaro.errors import InvalidRequest, ModelNotFound
+from saguaro.tool_validation import validate_chat
 from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
 
 MAX_TEMPERATURE = 100.0
@@ -40,6 +41,8 @@ def validate_answer_request(request: AnswerRequest) -> None:
     validate_choices(request.n, sampling.choice)
     validate_stop(request.stop)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
+    if isinstance(request.prompt, ChatPrompt):
+        validate_chat(request.prompt)
 
 
 def validate_sampling(sampling: SamplingParams) -> None:

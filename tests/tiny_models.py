@@ -16,8 +16,12 @@ SPECIAL_TOKENS = ("<|im_start|>", EOS_TOKEN)
 NUM_BYTE_TOKENS = 256
 IM_START_ID, EOS_ID = NUM_BYTE_TOKENS, NUM_BYTE_TOKENS + 1
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
-    "+ '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    '{% if tools %}{{ \'<|im_start|>system\\n<tool_call>\\n{"name": , "arguments": }\\n</tool_call>\' }}'
+    "{% for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
+    "{% for call in message['tool_calls'] %}{{ '<tool_call>\\n{\"name\": \"' + call['function']['name'] "
+    "+ '\", \"arguments\": ' + (call['function']['arguments'] | tojson) + '}\\n</tool_call>' }}{% endfor %}"
+    "{{ '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 _FAMILY_EXTRAS: dict[str, dict[str, Any]] = {
     "llama": {},

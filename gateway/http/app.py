@@ -153,7 +153,7 @@ class HttpDoor:
     async def _create_session(self, request: Request) -> Response:
         self._open_answers()
         body = await self._body(request, SessionBody)
-        messages = tuple(message.message() for message in body.messages or ())
+        messages = tuple(message.message(index) for index, message in enumerate(body.messages or ()))
         return JSONResponse(session_document(await self._sessions.create(body.model or "", messages)))
 
     async def _session(self, request: Request) -> Response:

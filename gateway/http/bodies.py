@@ -11,9 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import Field
 
 from gateway.http.formats import ResponseFormat, constraint_from
+from gateway.http.messages import MessageBody
 from gateway.http.neutral import Neutral
 from gateway.http.strict import Strict
-from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from gateway.http.tools import ToolBody, ToolChoice, tool_use
+from saguaro.answers import AnswerRequest, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.validation import MAX_TOP_LOGPROBS
@@ -132,30 +134,6 @@ class _GenerationBody(Strict):
         )
 
 
-class TextPart(Strict):
-    """A piece of a message."""
-
-    type: Literal["text"]
-    text: str
-
-
-class MessageBody(Strict):
-    """One message of a chat. `developer` is what OpenAI calls `system` now; templates know the old name."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str | list[TextPart], Field(description="Text; parts are joined by line breaks.")]
-    name: Annotated[None, Neutral()] = None
-    tool_calls: Annotated[None, Neutral([])] = None
-    function_call: Annotated[None, Neutral()] = None
-    refusal: Annotated[None, Neutral()] = None
-    audio: Annotated[None, Neutral()] = None
-
-    def message(self) -> ChatMessage:
-        """As the gateway has it."""
-        text = self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
-        return ChatMessage("system" if self.role == "developer" else self.role, text)
-
-
 class ChatBody(_GenerationBody):
     """POST /v1/chat/completions."""
 
@@ -166,8 +144,10 @@ class ChatBody(_GenerationBody):
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
-    tools: Annotated[None, Neutral([])] = None
-    tool_choice: Annotated[None, Neutral("none")] = None
+    tools: Annotated[list[ToolBody] | None, Field(description="What the model may call.")] = None
+    tool_choice: Annotated[ToolChoice | None, Field(description="Whether it must; auto is the default.")] = None
+    parallel_tool_calls: Annotated[bool | None, Field(description="False: at most one call.")] = None
+
     functions: Annotated[None, Neutral([])] = None
     function_call: Annotated[None, Neutral("none")] = None
     modalities: Annotated[None, Neutral(["text"])] = None
@@ -188,7 +168,10 @@ class ChatBody(_GenerationBody):
                 f"max_tokens is {self.max_tokens}, max_completion_tokens {self.max_completion_tokens}; give one",
             )
         return self._request(
-            ChatPrompt(tuple(message.message() for message in self.messages)),
+            ChatPrompt(
+                tuple(message.message(index) for index, message in enumerate(self.messages)),
+                tool_use(self.tools, self.tool_choice, self.parallel_tool_calls),
+            ),
             max_tokens=limits.pop() if limits else None,
             logprobs=bool(self.logprobs),
             top_logprobs=self.top_logprobs,

@@ -58,7 +58,7 @@ _NAMED: dict[type[SaguaroError], tuple[str | None, str]] = {
 
 _SHOWN_CHARACTERS = 80
 # What pydantic puts into a path where a field may be one of several types.
-_ALTERNATIVE = re.compile(r"str|list\[.*\]")
+_ALTERNATIVE = re.compile(r"str|list\[.*\]|literal\[.*\]|NamedTool")
 
 
 class HttpError(Exception):

@@ -59,7 +59,7 @@ class Reply:
             for choice in range(self._num_choices):
                 if (opening := self._shape.opening(choice)) is not None:
                     yield self._chunk(opening)
-        if delta is not None and (delta.text or delta.logprobs):
+        if delta is not None and (delta.text or delta.logprobs or delta.tool_calls):
             yield self._chunk(self._shape.piece(delta))
         if isinstance(event, AnswerFinished):
             ending, answers = self._shape.ending(event.choice, event.reason), self._builder.results

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from gateway.http.bodies import MessageBody
+from gateway.http.messages import MessageBody
 from gateway.http.strict import Strict
 from saguaro.sessions import SessionInfo
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from saguaro.answers import AnswerDelta
 from saguaro.client import Answer
+from saguaro.tools import ToolCallDelta
 from saguaro.types import FinishReason, TokenIds, TokenLogprobs
 
 # Bytes of one token.
@@ -45,31 +46,44 @@ class ChatShape:
 
     def __init__(self, spell: Speller) -> None:
         self._spell = spell
+        self._calling: set[int] = set()  # choices that called a tool
 
     def opening(self, choice: int) -> dict[str, Any] | None:
         """Says who speaks."""
         return {"index": choice, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
 
     def piece(self, delta: AnswerDelta) -> dict[str, Any]:
-        """Text, and the log-probabilities of the tokens that came with it; it may lag behind them."""
+        """Text or calls, and the log-probabilities of the tokens that came with it; it may lag behind them."""
+        said: dict[str, Any] = {} if delta.tool_calls and not delta.text else {"content": delta.text}
+        if delta.tool_calls:
+            self._calling.add(delta.choice)
+            said["tool_calls"] = [_call_delta(call) for call in delta.tool_calls]
         return {
             "index": delta.choice,
-            "delta": {"content": delta.text},
+            "delta": said,
             "logprobs": self._logprobs(delta.token_ids, delta.logprobs),
             "finish_reason": None,
         }
 
     def ending(self, choice: int, reason: FinishReason) -> dict[str, Any]:
         """Says why."""
-        return {"index": choice, "delta": {}, "logprobs": None, "finish_reason": _FINISH_REASONS[reason]}
+        why = _finish_reason(reason, calls=choice in self._calling)
+        return {"index": choice, "delta": {}, "logprobs": None, "finish_reason": why}
 
     def choice(self, answer: Answer) -> dict[str, Any]:
         """A message."""
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.tool_calls:
+            message["content"] = answer.text or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in answer.tool_calls
+            ]
         return {
             "index": answer.choice,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": message,
             "logprobs": self._logprobs(answer.token_ids, answer.logprobs),
-            "finish_reason": _FINISH_REASONS[answer.finish_reason],
+            "finish_reason": _finish_reason(answer.finish_reason, calls=bool(answer.tool_calls)),
         }
 
     def _logprobs(self, token_ids: TokenIds, logprobs: tuple[TokenLogprobs, ...]) -> dict[str, Any] | None:
@@ -133,6 +147,16 @@ class CompletionShape:
     def _next_offsets(self, choice: int, lengths: Iterable[int]) -> list[int]:
         *offsets, self._offsets[choice] = itertools.accumulate(lengths, initial=self._offsets[choice])
         return offsets
+
+
+def _finish_reason(reason: FinishReason, *, calls: bool) -> str:
+    return "tool_calls" if calls and reason is FinishReason.STOP else _FINISH_REASONS[reason]
+
+
+def _call_delta(call: ToolCallDelta) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments} if call.name else {"arguments": call.arguments}
+    named = {"id": call.id, "type": "function"} if call.name else {}
+    return {"index": call.index} | named | {"function": function}
 
 
 def _text(spelled: bytes) -> str:

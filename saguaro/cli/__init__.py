@@ -7,6 +7,7 @@ import os
 import typer
 
 from saguaro.cli import certs as _certs
+from saguaro.cli import chat_command as _chat
 from saguaro.cli import commands as _commands
 from saguaro.cli import keys as _keys
 from saguaro.cli import roles as _roles
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 _roles.add_to(app)
 _commands.add_to(app)
+_chat.add_to(app)
 _verify_exact.add_to(app)
 app.command("certs")(_certs.certs)
 app.add_typer(_keys.keys_app, name="keys")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from saguaro.cli.report import answer_json, answer_table
-from saguaro.client import Answer, AnswerStream, Client
+from saguaro.client import NO_RETRY, Answer, AnswerStream, Client
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import InvalidRequest, ModelNotFound, SaguaroError, Unavailable
 
@@ -41,7 +41,10 @@ def run_generate(prompt: str, *, address: str, raw: bool, as_json: bool, options
 def answer_prompt(prompt: str, *, address: str, raw: bool, as_json: bool, options: GenerateOptions) -> None:
     """Print the answer and its table, or only its JSON. Raises from the error tree."""
     messages: Sequence[Mapping[str, str]] = [{"role": "user", "content": prompt}]
-    with Client(address) as client, client.generate(prompt if raw else messages, **options) as stream:
+    with (
+        Client(address, retry=NO_RETRY) as client,
+        client.generate(prompt if raw else messages, **options) as stream,
+    ):
         if as_json:
             stream.finish()
             _write_json(stream.results, with_rounds=options.get("include_rounds", False))

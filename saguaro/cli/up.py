@@ -84,6 +84,17 @@ def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions) -> in
     return codes[0]
 
 
+@contextlib.contextmanager
+def gateway_of(services: str | TrioOptions) -> Iterator[str]:
+    """Address of a gateway: that of running services, or of a trio that lives as long as the block."""
+    if isinstance(services, str):
+        yield services
+        return
+    with Display(Console(stderr=True), quiet=True) as display, services.trio(display) as trio:
+        display.stop_bars()
+        yield trio.gateway_address
+
+
 def _watch(trio: Trio, display: Display) -> None:
     """Until interrupted, or until a service dies without which there is nothing to serve."""
     mourned: set[str] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
@@ -14,10 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from saguaro.cli.display import Display
 from saguaro.cli.exactness import FALSE_ALARMS_ONE_IN, Verdict, verify
 from saguaro.cli.trio import ServiceDied
-from saguaro.cli.up import TrioOptions
+from saguaro.cli.up import TrioOptions, gateway_of
 from saguaro.client import Client
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import InvalidRequest, SaguaroError, Unavailable
@@ -46,7 +44,7 @@ def run_verify_exact(
     `services` is a gateway's address, or what trio to start. Nothing is proved where nothing was speculated: that is 2.
     """
     try:
-        with _gateway(services) as address, Client(address) as client:
+        with gateway_of(services) as address, Client(address) as client:
             _wait_until_speculating(client)
             console = Console(stderr=True)
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -112,16 +110,6 @@ def _lines(verdict: Verdict) -> Iterator[str]:
     yield from map(str, verdict.divergences)
     count = len(verdict.divergences)
     yield "equal: the same tokens with speculation and without" if not count else f"DIFFERENT: {count} answers diverge"
-
-
-@contextlib.contextmanager
-def _gateway(services: str | TrioOptions) -> Iterator[str]:
-    if isinstance(services, str):
-        yield services
-        return
-    with Display(Console(stderr=True), quiet=True) as display, services.trio(display) as trio:
-        display.stop_bars()
-        yield trio.gateway_address
 
 
 def _wait_until_speculating(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
@@ -10,27 +11,38 @@ from typing import Any, Self, Unpack
 import grpc
 
 from saguaro.answers import AnswerDelta, AnswerStarted, ServedModel
-from saguaro.channel import channel_options
+from saguaro.channel import Tls, open_aio_channel
 from saguaro.client.answer import Answer, AnswerBuilder
 from saguaro.client.requests import DEFAULT_ADDRESS, GenerateOptions, PromptLike, build_request, check_token_ids
+from saguaro.client.retry import Attempts, Retry
+from saguaro.client.sync import Start
+from saguaro.client.target import balanced_options, target_of
 from saguaro.errors import SequenceFault
 from saguaro.types import TokenIds
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_from_proto, served_model_from_proto
-from saguaro.wire.status import error_of
 
 
 class AsyncAnswerStream:
     """Deltas of one answer, while they come; those of several choices (`n`) come mixed, each with its index.
 
-    Leaving the `async with` block before the end cancels the answer.
+    Leaving the `async with` block before the end cancels the answer, here and at the verifier.
     """
 
-    def __init__(self, call: Any, peer: str, sent_at: float, num_choices: int) -> None:
-        self._call = call
+    def __init__(self, start: Start, attempts: Attempts, peer: str, num_choices: int) -> None:
+        self._start = start
+        self._attempts = attempts
         self._peer = peer
-        self._builder = AnswerBuilder(sent_at, num_choices)
+        self._num_choices = num_choices
+        self._sent_at = time.monotonic()
+        self._cancelled = asyncio.Event()
+        self._has_begun = False  # a delta is out
+        self._begin()
+
+    def _begin(self) -> None:
+        self._builder = AnswerBuilder(self._sent_at, self._num_choices)
+        self._call = self._start(self._attempts.timeout_seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -41,16 +53,36 @@ class AsyncAnswerStream:
         self.cancel()
 
     async def __aiter__(self) -> AsyncIterator[AnswerDelta]:
+        while self._builder.results is None:
+            try:
+                async for message in self._call:
+                    event = answer_event_from_proto(message)
+                    delta = None if event is None else self._builder.accept(event, time.monotonic())
+                    if delta is not None:
+                        self._has_begun = True
+                        yield delta
+            except grpc.aio.AioRpcError as error:
+                if self._cancelled.is_set():
+                    return
+                if self._has_begun:
+                    self._attempts.give_up()
+                if await self._is_cancelled_within(self._attempts.wait_after(error)):
+                    return
+                self._begin()
+            except asyncio.CancelledError:
+                # gRPC's word for a call that was cancelled here, too; that of a task must go on its way.
+                if self._cancelled.is_set() and not _is_task_cancelled():
+                    return
+                raise
+            else:
+                if self._builder.results is None:
+                    raise SequenceFault(f"{self._peer} ended the answer without saying why")
+
+    async def _is_cancelled_within(self, seconds: float) -> bool:
         try:
-            async for message in self._call:
-                event = answer_event_from_proto(message)
-                delta = None if event is None else self._builder.accept(event, time.monotonic())
-                if delta is not None:
-                    yield delta
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error, self._peer) from None
-        if self._builder.results is None:
-            raise SequenceFault(f"{self._peer} ended the answer without saying why")
+            return await asyncio.wait_for(self._cancelled.wait(), seconds)
+        except TimeoutError:
+            return False
 
     @property
     def started(self) -> AnswerStarted | None:
@@ -76,16 +108,37 @@ class AsyncAnswerStream:
         return self.result
 
     def cancel(self) -> None:
-        """End the answer here and at the verifier; harmless after its end."""
+        """End the answer here and at the verifier: the iteration ends. Harmless after the end."""
+        self._cancelled.set()
         self._call.cancel()
 
 
 class AsyncClient:
-    """A connection to a gateway. Use it as an asynchronous context manager, or await `close`."""
+    """A connection to a gateway, or to several alike. Use it as an asynchronous context manager, or await `close`.
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        self._peer = f"the gateway at {address}"
-        self._channel = grpc.aio.insecure_channel(address, options=channel_options())
+    >>> async def ask(question):
+    ...     async with AsyncClient("127.0.0.1:50051") as client:
+    ...         async with client.generate([{"role": "user", "content": question}]) as stream:
+    ...             async for delta in stream:
+    ...                 print(delta.text, end="")
+    >>> asyncio.run(ask("How does the saguaro stand?"))
+    It stands still.
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        retry: Retry = Retry(),  # noqa: B008  # frozen
+    ) -> None:
+        """As of `Client`."""
+        addresses = [address] if isinstance(address, str) else list(address)
+        self._peer = f"the gateway at {' or '.join(addresses)}"
+        self._retry = retry
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._channel = open_aio_channel(target_of(addresses), tls, balanced_options(addresses))
         self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
@@ -105,13 +158,14 @@ class AsyncClient:
     ) -> AsyncAnswerStream:
         """Start an answer to text, messages or token ids. `timeout_seconds` is for the whole answer.
 
-        Example: `(await client.generate("Once", max_tokens=8).finish()).text`.
-        Raises InvalidRequest at once for what no gateway would take; other errors come while reading.
+        Example: `(await client.generate("Once", max_tokens=8).finish()).text`. Raises as `Client.generate` does.
         """
         request = build_request(prompt, options)
-        sent_at = time.monotonic()
-        call = self._stub.Generate(request, timeout=timeout_seconds)
-        return AsyncAnswerStream(call, self._peer, sent_at, request.n)
+
+        def start(timeout: float | None) -> Any:
+            return self._stub.Generate(request, timeout=timeout, metadata=self._metadata)
+
+        return AsyncAnswerStream(start, Attempts(self._retry, self._peer, timeout_seconds), self._peer, request.n)
 
     async def tokenize(self, text: str, *, model: str = "", timeout_seconds: float | None = None) -> TokenIds:
         """Token ids of text as it stands."""
@@ -131,7 +185,14 @@ class AsyncClient:
         return tuple(served_model_from_proto(item) for item in response.models)
 
     async def _call(self, method: Callable[..., Any], request: Any, timeout_seconds: float | None) -> Any:
-        try:
-            return await method(request, timeout=timeout_seconds)
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error, self._peer) from None
+        attempts = Attempts(self._retry, self._peer, timeout_seconds)
+        while True:
+            try:
+                return await method(request, timeout=attempts.timeout_seconds, metadata=self._metadata)
+            except grpc.aio.AioRpcError as error:
+                await asyncio.sleep(attempts.wait_after(error))
+
+
+def _is_task_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

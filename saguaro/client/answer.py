@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from saguaro.answers import AnswerDelta, AnswerEvent, AnswerFinished, AnswerPrompt, AnswerStarted
 from saguaro.errors import SequenceFault
+from saguaro.tools import ToolCall, joined_calls
 from saguaro.types import AcceptanceMode, FinishReason, SpeculationReport, TokenIds, TokenLogprobs
 
 
@@ -13,7 +14,8 @@ from saguaro.types import AcceptanceMode, FinishReason, SpeculationReport, Token
 class Answer:
     """One whole choice. Times are the client's own, from sending the request: `ttft_seconds` to its first token.
 
-    `logprobs`: one a token, and `prompt_logprobs`: one for each prompt token but the first, where asked for.
+    `logprobs`: one a token, and `prompt_logprobs`: one for each prompt token but the first, where asked for. What the
+    model called is in `tool_calls`, not in the text.
     """
 
     text: str
@@ -34,6 +36,7 @@ class Answer:
     num_first_tokens: int
     logprobs: tuple[TokenLogprobs, ...]
     prompt_logprobs: tuple[TokenLogprobs, ...]
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def tokens_per_second(self) -> float:
@@ -100,8 +103,9 @@ class AnswerBuilder:
                 return event
             case AnswerFinished():
                 choice = self._choices.setdefault(event.choice, _Choice())
-                rest = AnswerDelta(event.text, (), (), choice=event.choice) if event.text else None
-                if rest is not None:
+                rest = None
+                if event.text or event.tool_calls:
+                    rest = AnswerDelta(event.text, (), (), choice=event.choice, tool_calls=event.tool_calls)
                     choice.deltas.append(rest)
                 self._finished[event.choice] = self._build(event, choice, now)
                 return rest
@@ -130,4 +134,5 @@ class AnswerBuilder:
             num_first_tokens=next((len(delta.token_ids) for delta in deltas if delta.token_ids), 0),
             logprobs=tuple(item for delta in deltas for item in delta.logprobs),
             prompt_logprobs=self._prompt_logprobs,
+            tool_calls=joined_calls(tuple(call for delta in deltas for call in delta.tool_calls)),
         )

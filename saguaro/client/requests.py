@@ -7,7 +7,9 @@ from typing import TypedDict
 
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.client.constraint import JsonSchema, constraint_of
+from saguaro.client.tools import MessageLike, ToolLike, message_of, tool_use_of
 from saguaro.errors import InvalidRequest
+from saguaro.tools import ToolUse
 from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.validation import validate_answer_request
@@ -16,7 +18,7 @@ from saguaro.wire.gateway import answer_request_to_proto
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 # Text as it stands; a chat as messages or {"role": ..., "content": ...}; token ids as they stand.
-PromptLike = str | Sequence[ChatMessage] | Sequence[Mapping[str, str]] | Sequence[int]
+PromptLike = str | Sequence[MessageLike] | Sequence[int]
 
 _UINT32_END = 1 << 32
 
@@ -40,6 +42,10 @@ class GenerateOptions(TypedDict, total=False):
 
     What is told: logprobs: log-probability of each token by the raw distribution. prompt_logprobs: of the prompt's.
     top_logprobs: that many alternatives with each, at most 20. include_rounds: the result reports every round.
+    include_text_lengths: deltas say how much of their text came with each token.
+
+    What may be called, in a chat: tools: in OpenAI's shape. tool_choice: "auto" lets the model call or not, "required"
+    takes nothing but calls, a name one call of that tool, "none" no call. parallel_tool_calls: False takes at most one.
 
     How: model: "" takes the one that is served. speculation: False decodes plainly. acceptance: "coupled", where it
     changes no token, or "rejection", where it changes no probability; the service's choice where None. cached_scale:
@@ -69,6 +75,10 @@ class GenerateOptions(TypedDict, total=False):
     prompt_logprobs: bool
     top_logprobs: int
     include_rounds: bool
+    include_text_lengths: bool
+    tools: Sequence[ToolLike]
+    tool_choice: str
+    parallel_tool_calls: bool
     model: str
     speculation: bool
     acceptance: str | None
@@ -78,8 +88,11 @@ class GenerateOptions(TypedDict, total=False):
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
     """Raises InvalidRequest for what the contract's types cannot hold, or what no gateway would take."""
     stop = options.get("stop", ())
+    use = tool_use_of(
+        options.get("tools", ()), options.get("tool_choice", "auto"), options.get("parallel_tool_calls", True)
+    )
     request = AnswerRequest(
-        prompt=_prompt(prompt),
+        prompt=_prompt(prompt, use),
         sampling=_sampling(options),
         seed=options.get("seed"),
         n=options.get("n", 1),
@@ -92,6 +105,7 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         logprobs=options.get("logprobs", False),
         prompt_logprobs=options.get("prompt_logprobs", False),
         top_logprobs=options.get("top_logprobs", 0),
+        include_text_lengths=options.get("include_text_lengths", False),
     )
     validate_answer_request(request)
     return answer_request_to_proto(request)
@@ -134,20 +148,19 @@ def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:
     return tuple(token_id for token_id in ids if isinstance(token_id, int))
 
 
-def _prompt(prompt: PromptLike) -> Prompt:
+def _prompt(prompt: PromptLike, use: ToolUse | None) -> Prompt:
     if isinstance(prompt, str):
+        _no_tools(use, "text")
         return TextPrompt(prompt)
     items = tuple(prompt)
     if not items:
         raise InvalidRequest("prompt", "the prompt is empty; give text, messages or token ids")
     if isinstance(items[0], ChatMessage | Mapping):
-        return ChatPrompt(tuple(_message(item) for item in items))
+        return ChatPrompt(tuple(message_of(item) for item in items), use)
+    _no_tools(use, "token ids")
     return TokenPrompt(check_token_ids("prompt", items))
 
 
-def _message(item: object) -> ChatMessage:
-    if isinstance(item, ChatMessage):
-        return item
-    if isinstance(item, Mapping) and set(item) == {"role", "content"}:
-        return ChatMessage(item["role"], item["content"])
-    raise InvalidRequest("prompt", f'{item!r} is not a message: give {{"role": ..., "content": ...}}')
+def _no_tools(use: ToolUse | None, prompt: str) -> None:
+    if use is not None:
+        raise InvalidRequest("chat.tools", f"tools are given, but the prompt is {prompt}; give messages")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -10,27 +11,40 @@ from typing import Any, Self, Unpack
 import grpc
 
 from saguaro.answers import AnswerDelta, AnswerStarted, ServedModel
-from saguaro.channel import channel_options
+from saguaro.channel import Tls, open_channel
 from saguaro.client.answer import Answer, AnswerBuilder
 from saguaro.client.requests import DEFAULT_ADDRESS, GenerateOptions, PromptLike, build_request, check_token_ids
+from saguaro.client.retry import Attempts, Retry
+from saguaro.client.target import balanced_options, target_of
 from saguaro.errors import SequenceFault
 from saguaro.types import TokenIds
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_from_proto, served_model_from_proto
-from saguaro.wire.status import error_of
+
+# Starts a call that may take so many seconds.
+Start = Callable[[float | None], Any]
 
 
 class AnswerStream:
     """Deltas of one answer, while they come; those of several choices (`n`) come mixed, each with its index.
 
-    Leaving the `with` block before the end cancels the answer.
+    Leaving the `with` block before the end cancels the answer, here and at the verifier.
     """
 
-    def __init__(self, call: Any, peer: str, sent_at: float, num_choices: int) -> None:
-        self._call = call
+    def __init__(self, start: Start, attempts: Attempts, peer: str, num_choices: int) -> None:
+        self._start = start
+        self._attempts = attempts
         self._peer = peer
-        self._builder = AnswerBuilder(sent_at, num_choices)
+        self._num_choices = num_choices
+        self._sent_at = time.monotonic()
+        self._cancelled = threading.Event()
+        self._has_begun = False  # a delta is out
+        self._begin()
+
+    def _begin(self) -> None:
+        self._builder = AnswerBuilder(self._sent_at, self._num_choices)
+        self._call = self._start(self._attempts.timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -41,16 +55,25 @@ class AnswerStream:
         self.cancel()
 
     def __iter__(self) -> Iterator[AnswerDelta]:
-        try:
-            for message in self._call:
-                event = answer_event_from_proto(message)
-                delta = None if event is None else self._builder.accept(event, time.monotonic())
-                if delta is not None:
-                    yield delta
-        except grpc.RpcError as error:
-            raise error_of(error, self._peer) from None
-        if self._builder.results is None:
-            raise SequenceFault(f"{self._peer} ended the answer without saying why")
+        while self._builder.results is None:
+            try:
+                for message in self._call:
+                    event = answer_event_from_proto(message)
+                    delta = None if event is None else self._builder.accept(event, time.monotonic())
+                    if delta is not None:
+                        self._has_begun = True
+                        yield delta
+            except grpc.RpcError as error:
+                if self._cancelled.is_set():
+                    return
+                if self._has_begun:
+                    self._attempts.give_up()
+                if self._cancelled.wait(self._attempts.wait_after(error)):
+                    return
+                self._begin()
+            else:
+                if self._builder.results is None:
+                    raise SequenceFault(f"{self._peer} ended the answer without saying why")
 
     @property
     def started(self) -> AnswerStarted | None:
@@ -76,16 +99,37 @@ class AnswerStream:
         return self.result
 
     def cancel(self) -> None:
-        """End the answer here and at the verifier; harmless after its end."""
+        """End the answer here and at the verifier: the iteration ends. Any thread may; harmless after the end."""
+        self._cancelled.set()
         self._call.cancel()
 
 
 class Client:
-    """A connection to a gateway. Use it as a context manager, or call `close`. Threads may share one."""
+    """A connection to a gateway, or to several alike. Use it as a context manager, or call `close`. Threads may share
+    one.
 
-    def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        self._peer = f"the gateway at {address}"
-        self._channel = grpc.insecure_channel(address, options=channel_options())
+        >>> with Client("127.0.0.1:50051") as client:
+        ...     [served] = client.list_models()
+        >>> served.model.name
+        'demo-target'
+    """
+
+    def __init__(
+        self,
+        address: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        api_key: str | None = None,
+        tls: Tls | None = None,
+        retry: Retry = Retry(),  # noqa: B008  # frozen
+    ) -> None:
+        """`address`: host:port, or several, over which calls are spread. `api_key` is sent with every call; without
+        `tls` it travels in plain text. Raises ConfigurationError for what cannot be dialled.
+        """
+        addresses = [address] if isinstance(address, str) else list(address)
+        self._peer = f"the gateway at {' or '.join(addresses)}"
+        self._retry = retry
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._channel = open_channel(target_of(addresses), tls, balanced_options(addresses))
         self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -105,16 +149,29 @@ class Client:
     ) -> AnswerStream:
         """Start an answer to text, messages or token ids. `timeout_seconds` is for the whole answer.
 
-        Example: `client.generate([{"role": "user", "content": "Hi"}], temperature=0.8, seed=7).finish().text`.
-        Raises InvalidRequest at once for what no gateway would take; other errors come while reading.
+            >>> client = Client("127.0.0.1:50051")
+            >>> chat = [{"role": "user", "content": "How does the saguaro stand?"}]
+            >>> answer = client.generate(chat, temperature=0.8, seed=7, timeout_seconds=60).finish()
+            >>> answer.text, answer.seed
+            ('It stands still.', 7)
+
+        Raises InvalidRequest at once for what no gateway would take; other errors come while reading, Unavailable
+        after the last of the client's attempts, DeadlineExceeded at the timeout.
         """
         request = build_request(prompt, options)
-        sent_at = time.monotonic()
-        call = self._stub.Generate(request, timeout=timeout_seconds)
-        return AnswerStream(call, self._peer, sent_at, request.n)
+
+        def start(timeout: float | None) -> Any:
+            return self._stub.Generate(request, timeout=timeout, metadata=self._metadata)
+
+        return AnswerStream(start, Attempts(self._retry, self._peer, timeout_seconds), self._peer, request.n)
 
     def tokenize(self, text: str, *, model: str = "", timeout_seconds: float | None = None) -> TokenIds:
-        """Token ids of text as it stands."""
+        """Token ids of text as it stands.
+
+        >>> client = Client("127.0.0.1:50051")
+        >>> client.detokenize(client.tokenize("It stands."))
+        'It stands.'
+        """
         response = self._call(self._stub.Tokenize, pb.TokenizeRequest(model=model, text=text), timeout_seconds)
         return tuple(response.token_ids)
 
@@ -129,7 +186,9 @@ class Client:
         return tuple(served_model_from_proto(item) for item in response.models)
 
     def _call(self, method: Callable[..., Any], request: Any, timeout_seconds: float | None) -> Any:
-        try:
-            return method(request, timeout=timeout_seconds)
-        except grpc.RpcError as error:
-            raise error_of(error, self._peer) from None
+        attempts = Attempts(self._retry, self._peer, timeout_seconds)
+        while True:
+            try:
+                return method(request, timeout=attempts.timeout_seconds, metadata=self._metadata)
+            except grpc.RpcError as error:
+                time.sleep(attempts.wait_after(error))

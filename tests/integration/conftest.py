@@ -8,6 +8,7 @@ import pytest
 from saguaro.cli.trio import Trio
 from tests.integration.emulated import emulated, wait_until_speculating
 from tests.integration.fortress import Fortress, running_fortress
+from tests.integration.speculating import await_speculation
 from tests.tiny_models import noisy_copy, write_tiny_model
 
 
@@ -20,6 +21,15 @@ def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_draft(tiny_target: Path) -> Path:
     return noisy_copy(tiny_target, tiny_target.parent / "draft", noise=0.03)
+
+
+@pytest.fixture(scope="session")
+def tiny_trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
+    """The tiny pair, as three processes that always speculate, whatever else the machine does."""
+    always = ["--policy", "fixed:4,16,inf", "--just-in-time-ms", "10000"]
+    with Trio(target=str(tiny_target), draft=str(tiny_draft), verifier_flags=always) as running:
+        await_speculation(running)
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -6,8 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
 from saguaro.errors import InvalidRequest
 from saguaro.types import FinishReason
-from tests.integration.speculating import await_speculation
 
 COLOURS = {
     "type": "object",
@@ -33,11 +30,8 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def trio(tiny_target: Path, tiny_draft: Path) -> Iterator[Trio]:
-    always = ["--policy", "fixed:4,16,inf", "--just-in-time-ms", "10000"]  # whatever else the machine does
-    with Trio(target=str(tiny_target), draft=str(tiny_draft), verifier_flags=always) as running:
-        await_speculation(running)
-        yield running
+def trio(tiny_trio: Trio) -> Trio:
+    return tiny_trio
 
 
 def ask(trio: Trio, **options: Any) -> list[Answer]:

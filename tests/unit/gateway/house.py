@@ -61,9 +61,9 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 
     answer: tuple[int, ...] = ()
     vocabulary_size: int = 0
+    context_limit: int = CONTEXT_LIMIT
     name: str = "fake"
     fingerprint: str = "f" * 64
-    context_limit: int = CONTEXT_LIMIT
     hang_after_runs: int | None = None
     refusal: Exception | None = None  # before anything is admitted
     pause_after_runs: int | None = None

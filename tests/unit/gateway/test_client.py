@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from saguaro.answers import AnswerDelta, AnswerFinished, AnswerStarted
-from saguaro.client import Answer, AsyncClient, Client
+from saguaro.client import NO_RETRY, Answer, AsyncClient, Client
 from saguaro.client.answer import AnswerBuilder
 from saguaro.client.requests import build_request
 from saguaro.errors import InvalidRequest, Unavailable
@@ -81,7 +81,7 @@ def test_both_clients_tokenize_detokenize_and_list_alike(text_folder: Path) -> N
 
 def test_errors_of_the_synchronous_client_are_typed(text_folder: Path) -> None:
     def work(house: House) -> None:
-        with Client(house.address) as client:
+        with Client(house.address, retry=NO_RETRY) as client:
             with pytest.raises(InvalidRequest, match="not in the vocabulary"):
                 client.detokenize([house.text.vocabulary_size])
             with pytest.raises(Unavailable, match="queue full"):
@@ -91,11 +91,11 @@ def test_errors_of_the_synchronous_client_are_typed(text_folder: Path) -> None:
 
 
 def test_without_a_gateway_both_clients_say_who_cannot_be_reached() -> None:
-    with Client("127.0.0.1:1") as client, pytest.raises(Unavailable, match=NOBODY):
+    with Client("127.0.0.1:1", retry=NO_RETRY) as client, pytest.raises(Unavailable, match=NOBODY):
         client.list_models()
 
     async def asynchronous() -> None:
-        async with AsyncClient("127.0.0.1:1") as client:
+        async with AsyncClient("127.0.0.1:1", retry=NO_RETRY) as client:
             with pytest.raises(Unavailable, match=NOBODY):
                 await client.generate("Hi").finish()
 

@@ -17,6 +17,15 @@ from tests.unit.gateway.house import running_house
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"prompt": "Hi"}
+NAMED = {"type": "function", "function": {"name": "other"}}
+CALL = {"id": "c", "type": "function", "function": {"name": "look_up", "arguments": "[]"}}
+
+
+def tool(name: str, **function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name} | function}
+
+
+TOOL = tool("look_up")
 
 CASES: list[tuple[dict[str, Any], str, str]] = [
     (CHAT | {"temperature": -1}, "temperature", "temperature is -1.0; it must be from 0"),
@@ -34,8 +43,25 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (CHAT | {"logit_bias": {"cactus": 1}}, "logit_bias", '"cactus"'),
     (CHAT | {"logit_bias": {"99999": 1}}, "logit_bias", "not in the vocabulary"),
     (CHAT | {"stop_token_ids": [-1]}, "stop_token_ids", "stop_token_ids.0 is -1"),
-    (CHAT | {"tools": [{"type": "function"}]}, "tools", r"does not support it; leave it out \(null, \[\] would do\)"),
-    (CHAT | {"tool_choice": "auto"}, "tool_choice", "does not support"),
+    (CHAT | {"functions": [{"name": "f"}]}, "functions", r"does not support it; leave it out \(null, \[\] would do\)"),
+    (CHAT | {"tools": [{"type": "function"}]}, "tools", "tools.0.function is missing"),
+    (CHAT | {"tools": [{"type": "custom"}]}, "tools", "tools.0.type is 'custom': input should be 'function'"),
+    (CHAT | {"tools": [TOOL]}, "tools", "chat template knows no tools"),
+    (CHAT | {"tools": [TOOL, TOOL]}, "tools", 'two tools are called "look_up"'),
+    (CHAT | {"tools": [tool("a b")]}, "tools", 'called "a b"; names are 1 to 64 letters'),
+    (CHAT | {"tools": [tool("f", parameters={"type": "array"})]}, "tools", 'parameters of tool "f" are not the JSON'),
+    (CHAT | {"tools": [TOOL], "tool_choice": NAMED}, "tool_choice", '"other"; the tools that are given are look_up'),
+    (CHAT | {"tools": [TOOL], "tool_choice": "perhaps"}, "tool_choice", "tool_choice is 'perhaps'"),
+    (CHAT | {"tool_choice": "required"}, "tool_choice", "no tools to choose from"),
+    ({"messages": [{"role": "user"}]}, "messages", "messages.0.content is missing"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.tool_call_id is missing"),
+    (
+        {"messages": [{"role": "tool", "content": "x", "tool_call_id": "c"}]},
+        "messages",
+        'the call "c", which no earlier',
+    ),
+    ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages", 'role is "user", not "assis'),
+    ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "messages", '"look_up" are not a JSON object'),
     (CHAT | {"reasoning_effort": "high"}, "reasoning_effort", "does not support"),
     (CHAT | {"acceptance": "hope"}, "acceptance", "'coupled' or 'rejection'"),
     (CHAT | {"cached_scale": 2}, "cached_scale", "from 0 to 1"),

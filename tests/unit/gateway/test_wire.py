@@ -23,6 +23,7 @@ from saguaro.answers import (
 )
 from saguaro.errors import Incompatible, InvalidRequest
 from saguaro.sessions import SessionInfo
+from saguaro.tools import Tool, ToolCall, ToolCallDelta, ToolUse
 from saguaro.types import (
     Constraint,
     ConstraintKind,
@@ -77,12 +78,24 @@ def test_a_session_survives_the_wire(reused: bool | None) -> None:
     assert sessions.session_from_proto(wire) == session
 
 
+CALLS = (ToolCallDelta(0, "c", "f", ""), ToolCallDelta(1, "", "", "{"))
+CALLED = ChatMessage("assistant", "", (ToolCall("c", "f", '{"é": 1}'), ToolCall("d", "g", "")))
+TOOLS = ToolUse((Tool("f", "é", '{"type": "object"}', True), Tool("g")), must_call=True, only="f", single=True)
+
+
 @pytest.mark.parametrize(
-    "prompt", [TextPrompt(""), ChatPrompt((ChatMessage("user", "é"),)), TokenPrompt((0, 2**32 - 1))]
+    "prompt",
+    [
+        TextPrompt(""),
+        ChatPrompt((ChatMessage("user", "é"),)),
+        ChatPrompt((CALLED, ChatMessage("tool", "é", (), "c")), TOOLS),
+        ChatPrompt((), ToolUse(())),
+        TokenPrompt((0, 2**32 - 1)),
+    ],
 )
 def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
     numbers = (replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77)
-    request = AnswerRequest(prompt, *numbers, "m", True, True, True, True, True, 5, "s", True)
+    request = AnswerRequest(prompt, *numbers, "m", True, True, True, True, True, 5, "s", True, True)
     wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
     assert gateway.answer_request_from_proto(wire) == request
 
@@ -153,7 +166,9 @@ def test_a_request_without_any_prompt_is_refused() -> None:
         AnswerPrompt(LOGPROBS),
         AnswerDelta("é", (5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS)),
         AnswerDelta("é", (5, 6), (TokenProvenance.LATE_DRAFT, TokenProvenance.BONUS), LOGPROBS, choice=2),
+        AnswerDelta("é", (5,), (TokenProvenance.PLAIN,), tool_calls=CALLS, text_lengths=(1,)),
         AnswerFinished(FinishReason.LENGTH, "rest", 3, 4, 2, REPORT, choice=1),
+        AnswerFinished(FinishReason.LENGTH, "", 3, 4, 2, REPORT, tool_calls=CALLS),
     ],
 )
 def test_an_answer_event_survives_the_wire(event: AnswerEvent) -> None:

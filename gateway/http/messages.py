@@ -1,0 +1,65 @@
+"""Messages of a chat as OpenAI's clients send them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.http.neutral import Neutral
+from gateway.http.strict import Strict
+from saguaro.answers import ChatMessage
+from saguaro.errors import InvalidRequest
+from saguaro.tools import ToolCall
+
+
+class TextPart(Strict):
+    """A piece of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(Strict):
+    """Which tool was called, and with what."""
+
+    name: str
+    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+
+
+class CallBody(Strict):
+    """A call that the assistant made."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class MessageBody(Strict):
+    """One message of a chat. `developer` is what OpenAI calls `system` now; templates know the old name."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[
+        str | list[TextPart] | None,
+        Field(description="Text; parts are joined by line breaks. Only an assistant that calls tools may have none."),
+    ] = None
+    tool_calls: Annotated[list[CallBody] | None, Field(description="What an assistant called.")] = None
+    tool_call_id: Annotated[str | None, Field(description="Which call a tool's message answers.")] = None
+    name: Annotated[None, Neutral()] = None
+    function_call: Annotated[None, Neutral()] = None
+    refusal: Annotated[None, Neutral()] = None
+    audio: Annotated[None, Neutral()] = None
+
+    def message(self, index: int) -> ChatMessage:
+        """As the gateway has it. `index`: its place among the messages, for errors."""
+        calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in self.tool_calls or ())
+        if self.content is None and not calls:
+            raise InvalidRequest("messages", f"messages.{index}.content is missing")
+        if self.role == "tool" and self.tool_call_id is None:
+            raise InvalidRequest(
+                "messages", f"messages.{index}.tool_call_id is missing; it says which call is answered"
+            )
+        content = self.content or ""
+        text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+        role = "system" if self.role == "developer" else self.role
+        return ChatMessage(role, text, calls, self.tool_call_id or "")
