@@ -129,7 +129,7 @@ def test_specs_resolve_to_folders_that_exist(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SAGUARO_CACHE", str(tmp_path))
     assert model_paths.resolve_folder("demo-target") is None
     model_paths.demo_target_folder().mkdir(parents=True)
-    assert model_paths.resolve_folder("demo-target") == tmp_path / "models" / "smollm2-135m-instruct-gguf-0.1.2"
+    assert model_paths.resolve_folder("demo-target") == tmp_path / "models" / "smollm2-135m-instruct-gguf-0.1.2-2"
     draft = model_paths.resolve_folder("demo-draft")
     assert draft is not None
     assert (draft / "config.json").is_file()

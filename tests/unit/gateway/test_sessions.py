@@ -250,10 +250,9 @@ def test_after_a_change_of_tokenizer_the_conversation_goes_on_tokenized_anew(tex
             session = await door.create()
             await door.turn(session.session_id, "Tell")
             house.verifier.fingerprint = "0" * 64
-            house.verifier.error = Unavailable("restarting")
-            with pytest.raises(Unavailable):  # the gateway asks anew who its verifier is
-                await door.turn(session.session_id, "More")
-            house.verifier.error = None
+            verifiers = house.answers.verifiers
+            verifiers.members[0].eject("it restarts")  # then the gateway asks anew who it is
+            await verifiers.wait_until_usable(10)
             await door.turn(session.session_id, "More")
             after = await door.get(session.session_id)
             assert after.prefix_reused is False
