@@ -96,6 +96,28 @@ def test_without_a_draft_no_speculator_is_started() -> None:
         assert set(trio.processes) == {"verifier", "gateway"}
 
 
+@pytest.mark.usefixtures("fake_services")
+def test_of_two_verifiers_either_may_die_and_the_gateway_knows_both(tmp_path: Path) -> None:
+    steps: list[Progress] = []
+    with Trio(num_verifiers=2, log_folder=tmp_path, on_progress=steps.append) as trio:
+        assert set(trio.processes) == {"speculator", "verifier", "verifier-2", "gateway"}
+        assert {step.role for step in steps} == set(trio.processes)
+        command = Path(f"/proc/{trio.processes['gateway'].pid}/cmdline").read_text().split("\0")
+        both = f"{trio.address('verifier')},{trio.address('verifier-2')}"
+        assert command[command.index("--verifier") + 1] == both
+        trio.end("verifier", signal.SIGKILL)
+        trio.check_alive()
+        trio.end("verifier-2", signal.SIGKILL)
+        with pytest.raises(ServiceDied, match="the verifier ended with signal SIGKILL"):
+            trio.check_alive()
+
+
+def test_the_usual_ports_of_more_verifiers_follow_the_first_one_s() -> None:
+    ports = Ports.fixed(gateway=1, http=2, num_verifiers=3)
+    assert ports.verifiers == {"verifier": 50061, "verifier-2": 50062, "verifier-3": 50063}
+    assert (ports.of("gateway"), ports.of("speculator"), ports.of("verifier-3")) == (1, 50071, 50063)
+
+
 def test_a_taken_port_is_named_with_its_service() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
