@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_at_once_and_the_rest_is_served(fortress: F
     print(f"{len(served)} served, {len(refusals)} refused, the slowest after {slowest:.2f} s")
     assert len(served) >= MAX_WAITING
     assert len(served) + len(refusals) == size
-    assert slowest < 3
+    assert slowest < size / 50  # all come in one moment, and one core reads them; none waits for a place
     for _, refusal in refusals:
         assert f"requests wait already; the limit is {MAX_WAITING}" in str(refusal)
         assert refusal.retry_after_seconds > 0
