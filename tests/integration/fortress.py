@@ -73,14 +73,19 @@ class Fortress:
 
     def http(self, kind: Any = httpx2.Client) -> Any:
         """A client of OpenAI's API that comes in."""
-        context: Any = True
         url = self.trio.http_url
-        if self.certs is not None:
-            context = ssl.create_default_context(cafile=self.certs / "ca.pem")
-            context.load_cert_chain(self.certs / "client.pem", self.certs / "client.key")
-            url = url.replace("http:", "https:")
-        limits = httpx2.Limits(max_connections=None)
-        return kind(base_url=url, verify=context, headers=dict(bearer()), timeout=60, limits=limits)
+        if self.certs is None:
+            return kind(base_url=url, headers=dict(bearer()), timeout=60)
+        url = url.replace("http:", "https:")
+        return kind(base_url=url, verify=self.tls_context(), headers=dict(bearer()), timeout=60)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """`tls`, for clients of HTTP."""
+        if self.certs is None:
+            return None
+        context = ssl.create_default_context(cafile=self.certs / "ca.pem")
+        context.load_cert_chain(self.certs / "client.pem", self.certs / "client.key")
+        return context
 
     def is_free(self) -> bool:
         """No sequence anywhere, and every KV block of both models free."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ import pytest
 
 from saguaro.errors import Unavailable
 from saguaro.types import TokenIds
-from tests.integration.fortress import MAX_WAITING, Fortress, answer, running_village
+from tests.integration.fortress import MAX_WAITING, Fortress, answer, bearer, running_village
 from tests.integration.waiting import until
 
 
@@ -119,7 +120,7 @@ def test_what_does_not_fit_is_refused_at_once_and_the_rest_is_served(fortress: F
     print(f"{len(served)} served, {len(refusals)} refused, the slowest after {slowest:.2f} s")
     assert len(served) >= MAX_WAITING
     assert len(served) + len(refusals) == size
-    assert slowest < 3
+    assert slowest < size / 50  # all come in one moment, and one core reads them; none waits for a place
     for _, refusal in refusals:
         assert f"requests wait already; the limit is {MAX_WAITING}" in str(refusal)
         assert refusal.retry_after_seconds > 0
@@ -134,31 +135,36 @@ async def leave_grpc(number: int, stub: Any, seconds: float) -> None:
             await answer(stub, f"leaving {number}", max_tokens=400)
 
 
-async def leave_http(number: int, http: httpx2.AsyncClient, seconds: float) -> None:
-    body = {"prompt": f"leaving {number}", "max_tokens": 400, "stream": number % 4 == 1}
-    with contextlib.suppress(TimeoutError, httpx2.TransportError):
-        async with asyncio.timeout(seconds), http.stream("POST", "/completions", json=body) as response:
-            async for _ in response.aiter_bytes():
-                pass
+async def leave_http(number: int, place: Fortress, seconds: float) -> None:
+    """By a socket of its own: clients for HTTP leak theirs where they are cancelled at some moments."""
+    body = json.dumps({"prompt": f"leaving {number}", "max_tokens": 400, "stream": number % 4 == 1}).encode()
+    headers = [("host", "x"), ("content-type", "application/json"), ("content-length", str(len(body))), *bearer()]
+    head = "POST /v1/completions HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers)
+    reader, writer = await asyncio.open_connection("127.0.0.1", place.trio.ports.http, ssl=place.tls_context())
+    writer.write(head.encode() + b"\r\n" + body)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(reader.read(), seconds)
+    writer.transport.abort()
 
 
-@pytest.mark.parametrize("size", [40, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "size"), [("fortress", 40), pytest.param("village", 300, marks=pytest.mark.slow)])
 def test_after_clients_that_leave_at_random_moments_all_is_free_and_bystanders_have_noticed_nothing(
-    fortress: Fortress, size: int
+    name: str, size: int, request: pytest.FixtureRequest
 ) -> None:
+    place: Fortress = request.getfixturevalue(name)
     chance = random.Random(size)
     bystanders = [Ask(number, max_tokens=120) for number in range(4)]
-    expected = undisturbed(fortress, bystanders)
+    expected = undisturbed(place, bystanders)
 
     async def scenario() -> list[TokenIds]:
-        async with fortress.asking() as stub, fortress.http(httpx2.AsyncClient) as http:
+        async with place.asking() as stub:
             staying = asyncio.gather(*(ask.answer(stub) for ask in bystanders))
             leaving = []
             for number in range(size):
-                seconds = chance.uniform(0, size / 100)  # more than fit are there at any moment
-                leaving.append(leave_http(number, http, seconds) if number % 2 else leave_grpc(number, stub, seconds))
+                seconds = chance.uniform(0, size / 100)
+                leaving.append(leave_http(number, place, seconds) if number % 2 else leave_grpc(number, stub, seconds))
             await asyncio.gather(*leaving)
             return await staying
 
     assert asyncio.run(scenario()) == [expected[ask] for ask in bystanders]
-    until(fortress.is_free, seconds=10)
+    until(place.is_free, seconds=10)
