@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -13,11 +14,12 @@ from saguaro.answers import ChatMessage
 from saguaro.cli.chat_lines import HELP, Command, UnknownCommand, read_line, read_seed
 from saguaro.cli.chat_stats import stats_table
 from saguaro.cli.provenance import ProvenancePrinter
-from saguaro.cli.trio import ServiceDied
-from saguaro.cli.up import TrioOptions, gateway_of
 from saguaro.client import Answer, AnswerStream, Client
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import SaguaroError
+
+if TYPE_CHECKING:
+    from saguaro.cli.up import TrioOptions
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _PROMPT = "> "
@@ -39,16 +41,36 @@ def run_chat(services: str | TrioOptions, manner: Manner) -> int:
     `services` is a gateway's address, or what trio to start.
     """
     try:
-        with gateway_of(services) as address, Client(address) as client:
-            [served] = client.list_models()
-            chat = Chat(client, manner)
-            chat.say(f"{served.model.name} at {address}; /help says what can be typed")
-            return chat.run()
+        return _at(services, manner) if isinstance(services, str) else _with_own(services, manner)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except (SaguaroError, ServiceDied) as error:
-        sys.stderr.write(f"saguaro chat: {error}\n")
-        return EXIT_FAILED
+    except SaguaroError as error:
+        return _fail(str(error))
+
+
+def _with_own(services: TrioOptions, manner: Manner) -> int:
+    # To start services takes more than the base package has; to talk to them does not.
+    from saguaro.cli.trio import ServiceDied
+    from saguaro.cli.up import gateway_of
+
+    try:
+        with gateway_of(services) as address:
+            return _at(address, manner)
+    except ServiceDied as error:
+        return _fail(str(error))
+
+
+def _at(address: str, manner: Manner) -> int:
+    with Client(address) as client:
+        [served] = client.list_models()
+        chat = Chat(client, manner)
+        chat.say(f"{served.model.name} at {address}; /help says what can be typed")
+        return chat.run()
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"saguaro chat: {message}\n")
+    return EXIT_FAILED
 
 
 class Chat:

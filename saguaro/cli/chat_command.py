@@ -42,18 +42,7 @@ def chat(
     Lines from a pipe are messages too; their answers are all that goes to stdout.
     """
     from saguaro.cli.chat import Manner, run_chat
-    from saguaro.cli.up import TrioOptions
 
-    trio = TrioOptions(
-        target=target,
-        draft=draft_of(target, draft),
-        emulate=emulate,
-        threads=threads,
-        lookahead=lookahead,
-        budget=budget,
-        config=config,
-        ports=None,
-    )
     manner = Manner(
         generate={
             "temperature": temperature,
@@ -66,4 +55,18 @@ def chat(
         seed=seed,
         shows_provenance=show_provenance,
     )
-    raise typer.Exit(run_chat(server or trio, manner))
+    if server is not None:
+        raise typer.Exit(run_chat(server, manner))
+    from saguaro.cli.up import TrioOptions
+
+    trio = TrioOptions(
+        target=target,
+        draft=draft_of(target, draft),
+        emulate=emulate,
+        threads=threads,
+        lookahead=lookahead,
+        budget=budget,
+        config=config,
+        ports=None,
+    )
+    raise typer.Exit(run_chat(trio, manner))

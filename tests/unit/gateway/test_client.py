@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,16 @@ def test_speed_counts_the_tokens_after_the_first_piece_over_the_time_after_it() 
 
 def test_speed_of_an_answer_of_one_piece_counts_it_whole() -> None:
     assert build_answer([(1.5, (7, 7))], ended_at=1.5).tokens_per_second == 2 / 0.5
+
+
+def test_the_sdk_and_the_chat_need_nothing_but_the_base_package() -> None:
+    extras = "jinja2 tokenizers starlette uvicorn grpc_health grpc_reflection torch numpy transformers llguidance"
+    program = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras!r}.split()))\n"  # None: not to be imported
+        "import saguaro.client, saguaro.cli, saguaro.cli.chat, saguaro.cli.generate"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def build_answer(pieces: list[tuple[float, tuple[int, ...]]], ended_at: float) -> Answer:
