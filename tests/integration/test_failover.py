@@ -99,7 +99,8 @@ def test_two_verifiers_are_killed_and_eight_streams_go_on(trio: Trio) -> None:
 
 
 @pytest.mark.slow
-def test_a_verifier_that_stands_still_is_left_when_keepalive_notices(tiny_target: Path) -> None:
+@pytest.mark.timeout(600)
+def test_a_verifier_that_stands_still_is_left_when_keepalive_notices(tiny_target: Path, tmp_path: Path) -> None:
     async def scenario(trio: Trio) -> None:
         async with AsyncClient(trio.gateway_address) as client:
             undisturbed = await Streams(client).run()
@@ -109,14 +110,15 @@ def test_a_verifier_that_stands_still_is_left_when_keepalive_notices(tiny_target
             os.kill(trio.processes["verifier"].pid, signal.SIGSTOP)
             try:
                 # Silence of a second is probed, ten seconds later the connection is given up.
-                assert_same(await asyncio.wait_for(running, 60), undisturbed)
+                assert_same(await asyncio.wait_for(running, 300), undisturbed)
             finally:
                 os.kill(trio.processes["verifier"].pid, signal.SIGCONT)
 
     often = ["--keepalive-seconds", "1"]
     flags = {"verifier_flags": often, "gateway_flags": often}
-    with Trio(target=str(tiny_target), draft=None, num_verifiers=2, **flags) as trio:
+    with Trio(target=str(tiny_target), draft=None, num_verifiers=2, log_folder=tmp_path, **flags) as trio:
         asyncio.run(scenario(trio))
+    assert "it goes on at" in (tmp_path / "gateway.log").read_text()
 
 
 @pytest.mark.slow
