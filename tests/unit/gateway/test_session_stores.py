@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import secrets
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,6 +271,12 @@ def test_the_event_loop_goes_on_while_another_gateway_writes_to_the_file(tmp_pat
             await asyncio.wait_for(creating, 10)
 
     asyncio.run(scenario())
+
+
+def test_without_the_client_library_the_setting_is_refused_with_what_to_install(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "redis.asyncio", None)
+    with pytest.raises(ConfigurationError, match=r"redis://far:6379/0 needs .* pip install 'saguaro\[redis\]'"):
+        open_store("redis://me:hunter2@far:6379/0", LIMITS)
 
 
 def test_a_server_that_is_away_or_refuses_is_unavailable_and_its_password_is_not_told(tmp_path: Path) -> None:
