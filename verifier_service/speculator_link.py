@@ -141,7 +141,8 @@ class SpeculatorLink:
             except Incompatible as error:
                 return f"the speculator at {self.address} does not fit: {error}"
             except grpc.aio.AioRpcError as error:
-                return str(error_of(error, f"the speculator at {dialled_at(self.address, self._tls)}"))
+                peer = f"the speculator at {dialled_at(self.address, self._tls)} is away; it"
+                return str(error_of(error, peer))
 
     async def _stream(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> str:
         with DelayLine(self._loop, self._delay_seconds) as there, DelayLine(self._loop, self._delay_seconds) as back:

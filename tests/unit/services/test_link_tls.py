@@ -21,9 +21,9 @@ from verifier_service.traffic import Traffic
     [
         (
             "strangers",
-            r"the speculator at 127\.0\.0\.1:\d+ \(dialled over TLS\) cannot be reached: .*not trusted",
+            r"the speculator at 127\.0\.0\.1:\d+ \(dialled over TLS\) is away; it cannot be reached: .*not trusted",
         ),
-        (None, r"the speculator at 127\.0\.0\.1:\d+ cannot be reached: .*asks for TLS"),
+        (None, r"the speculator at 127\.0\.0\.1:\d+ is away; it cannot be reached: .*asks for TLS"),
     ],
 )
 def test_a_speculator_that_cannot_be_reached_over_tls_is_named_with_what_may_be_wrong(
