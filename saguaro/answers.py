@@ -39,10 +39,9 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages, oldest first, to be put through the model's chat template, and tools that may be called."""
+    """Messages, oldest first, to be put through the model's chat template."""
 
     messages: tuple[ChatMessage, ...]
-    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,8 @@ class AnswerRequest:
     `seed` takes the place of `sampling.seed`; None lets the gateway draw one. `max_tokens` None means up to the context
     limit; `model` "" takes the one that is served. `n` choices have the noise of `sampling.choice`, + 1, + 2, ...
     `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
-    `include_text_lengths` asks for those of `AnswerDelta`.
+    `include_text_lengths` asks for those of `AnswerDelta`. `tool_use`: what may be called; the template shows it to the
+    model, so the prompt must be a chat.
     """
 
     prompt: Prompt
@@ -79,6 +79,7 @@ class AnswerRequest:
     prompt_logprobs: bool = False
     top_logprobs: int = 0
     include_text_lengths: bool = False
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
