@@ -70,12 +70,13 @@ class Answers:
         with self._admitted(request.n), allowance.answering(request.n):
             deadline = time.monotonic() + timeout_seconds
             info = self._known(request.model)
-            sampling, calling = resolve_sampling(request), self._text.calling(request.prompt)
+            sampling, use = resolve_sampling(request), request.tool_use
+            calling = None if use is None else self._text.calling(use)
             if calling is not None:
                 sampling = calling.constrained(sampling)
             validate_sampled_tokens(sampling, info.model)
             # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
-            prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
+            prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt, use.tools if use else ())
             validate_prompt(prompt, info.model)
             self._limits.check_prompt(prompt)
             allowance.spend_tokens(len(prompt))

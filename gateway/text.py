@@ -13,7 +13,7 @@ from gateway.token_bytes import byte_speller
 from gateway.tools import Calling
 from saguaro.answers import ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
-from saguaro.tools import Tool
+from saguaro.tools import Tool, ToolUse
 from saguaro.types import TokenIds
 
 
@@ -47,13 +47,13 @@ class TextModel:
         """Text as it stands, with what the tokenizer puts around every text (a begin token, where it has one)."""
         return tuple(self._tokenizer.encode(text).ids)
 
-    def encode_prompt(self, prompt: Prompt) -> TokenIds:
+    def encode_prompt(self, prompt: Prompt, tools: Sequence[Tool] = ()) -> TokenIds:
         """Token ids of any kind of prompt. Raises InvalidRequest where the chat template refuses it."""
         match prompt:
             case TextPrompt(text):
                 return self.encode(text)
-            case ChatPrompt(messages, use):
-                return self.encode_rendered(self.render(messages, () if use is None else use.tools))
+            case ChatPrompt(messages):
+                return self.encode_rendered(self.render(messages, tools))
             case TokenPrompt(token_ids):
                 return token_ids
 
@@ -70,12 +70,10 @@ class TextModel:
                 return tuple(ids[1:])
         return tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
 
-    def calling(self, prompt: Prompt) -> Calling | None:
-        """What becomes of calls in the answer; None without tools. Raises InvalidRequest where the model knows none."""
-        if not isinstance(prompt, ChatPrompt) or prompt.tool_use is None:
-            return None
+    def calling(self, use: ToolUse) -> Calling:
+        """What becomes of calls in the answer. Raises InvalidRequest where the model knows no tools."""
         special_ids = {self.token(token_id): token_id for token_id in self.special_ids}
-        return Calling(self._template().call_form(), prompt.tool_use, special_ids)
+        return Calling(self._template().call_form(), use, special_ids)
 
     def _template(self) -> ChatTemplate:
         if self._chat_template is None:

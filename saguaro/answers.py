@@ -39,10 +39,9 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages, oldest first, to be put through the model's chat template, and tools that may be called."""
+    """Messages, oldest first, to be put through the model's chat template."""
 
     messages: tuple[ChatMessage, ...]
-    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,8 @@ class AnswerRequest:
     `top_logprobs` alternatives come with each of `logprobs` and `prompt_logprobs`, see `saguaro.types.TokenLogprobs`.
     `session_id` makes it the next turn of a session, with the new messages alone as prompt. `resumable` lets the answer
     go on for a while without a client that was cut off.
-    `include_text_lengths` asks for those of `AnswerDelta`.
+    `include_text_lengths` asks for those of `AnswerDelta`. `tool_use`: what may be called; the template shows it to the
+    model, so the prompt must be a chat.
     """
 
     prompt: Prompt
@@ -83,6 +83,7 @@ class AnswerRequest:
     session_id: str | None = None
     resumable: bool = False
     include_text_lengths: bool = False
+    tool_use: ToolUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from saguaro.answers import ChatMessage, ChatPrompt
+from saguaro.answers import ChatMessage
 from saguaro.errors import InvalidRequest
 from saguaro.tools import Tool, ToolUse
 
@@ -15,17 +16,16 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TOOLS, _MESSAGES = "chat.tools", "chat.messages"
 
 
-def validate_chat(chat: ChatPrompt) -> None:
-    """Raise InvalidRequest for tools or calls that no template could show."""
-    if chat.tool_use is not None:
-        _validate_use(chat.tool_use)
+def validate_messages(messages: Sequence[ChatMessage]) -> None:
+    """Raise InvalidRequest for calls that no template could show, and for answers to calls that were not made."""
     called: set[str] = set()
-    for index, message in enumerate(chat.messages):
+    for index, message in enumerate(messages):
         _validate_message(f"messages.{index}", message, called)
         called |= {call.id for call in message.tool_calls}
 
 
-def _validate_use(use: ToolUse) -> None:
+def validate_tool_use(use: ToolUse) -> None:
+    """Raise InvalidRequest for tools that no template could show, and for one to call that is not among them."""
     if not 1 <= len(use.tools) <= MAX_TOOLS:
         raise InvalidRequest(_TOOLS, f"{len(use.tools)} tools are given; there may be from 1 to {MAX_TOOLS}")
     names = [tool.name for tool in use.tools]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from saguaro.answers import AnswerRequest, ChatPrompt
 from saguaro.errors import InvalidRequest, ModelNotFound
-from saguaro.tool_validation import validate_chat
+from saguaro.tool_validation import validate_messages, validate_tool_use
 from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
 
 MAX_TEMPERATURE = 100.0
@@ -41,8 +41,10 @@ def validate_answer_request(request: AnswerRequest) -> None:
     validate_choices(request.n, sampling.choice)
     validate_stop(request.stop)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
+    if request.tool_use is not None:
+        validate_tool_use(request.tool_use)
     if isinstance(request.prompt, ChatPrompt):
-        validate_chat(request.prompt)
+        validate_messages(request.prompt.messages)
 
 
 def validate_sampling(sampling: SamplingParams) -> None:

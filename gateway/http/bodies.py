@@ -17,6 +17,7 @@ from gateway.http.strict import Strict
 from gateway.http.tools import ToolBody, ToolChoice, tool_use
 from saguaro.answers import AnswerRequest, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
+from saguaro.tools import ToolUse
 from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.validation import MAX_TOP_LOGPROBS
 
@@ -94,7 +95,13 @@ class _GenerationBody(Strict):
         return bool(self.stream_options.include_usage)
 
     def _request(
-        self, prompt: Prompt, *, max_tokens: int | None, logprobs: bool, top_logprobs: int | None
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None,
+        logprobs: bool,
+        top_logprobs: int | None,
+        tools: ToolUse | None = None,
     ) -> AnswerRequest:
         stop = self.stop or ()
         if self.resumable and not self.stream:
@@ -114,6 +121,7 @@ class _GenerationBody(Strict):
             top_logprobs=top_logprobs or 0,
             session_id=self.session_id,
             resumable=bool(self.resumable),
+            tool_use=tools,
         )
 
     def _sampling(self) -> SamplingParams:
@@ -168,13 +176,11 @@ class ChatBody(_GenerationBody):
                 f"max_tokens is {self.max_tokens}, max_completion_tokens {self.max_completion_tokens}; give one",
             )
         return self._request(
-            ChatPrompt(
-                tuple(message.message(index) for index, message in enumerate(self.messages)),
-                tool_use(self.tools, self.tool_choice, self.parallel_tool_calls),
-            ),
+            ChatPrompt(tuple(message.message(index) for index, message in enumerate(self.messages))),
             max_tokens=limits.pop() if limits else None,
             logprobs=bool(self.logprobs),
             top_logprobs=self.top_logprobs,
+            tools=tool_use(self.tools, self.tool_choice, self.parallel_tool_calls),
         )
 
 

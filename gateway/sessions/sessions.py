@@ -123,7 +123,7 @@ def _new_messages(request: AnswerRequest) -> tuple[ChatMessage, ...]:
         raise InvalidRequest("prompt", "the request names a session, but its prompt is no chat; give the new messages")
     if not request.prompt.messages:
         raise InvalidRequest("chat.messages", "the turn has no messages; give at least one")
-    if request.prompt.tool_use is not None or any(item.tool_calls for item in request.prompt.messages):
+    if request.tool_use is not None or any(item.tool_calls for item in request.prompt.messages):
         raise InvalidRequest(
             "tools", "the request has tools and names a session; sessions keep text, so send the whole chat"
         )

@@ -13,8 +13,9 @@ from rich.console import Console
 from saguaro.answers import ChatMessage
 from saguaro.cli.chat_lines import HELP, Command, UnknownCommand, read_line, read_seed
 from saguaro.cli.chat_stats import stats_table
+from saguaro.cli.connection import Connection
 from saguaro.cli.provenance import ProvenancePrinter
-from saguaro.client import Answer, AnswerStream, Client
+from saguaro.client import Answer, AnswerStream, Client, Retry
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import SaguaroError
 
@@ -35,13 +36,13 @@ class Manner:
     shows_provenance: bool = False
 
 
-def run_chat(services: str | TrioOptions, manner: Manner) -> int:
+def run_chat(services: Connection | TrioOptions, manner: Manner) -> int:
     """The exit code: 0; 1 where there is no gateway, or an answer from a pipe failed; 130 interrupted before it began.
 
-    `services` is a gateway's address, or what trio to start.
+    `services` is a gateway that runs, or what trio to start.
     """
     try:
-        return _at(services, manner) if isinstance(services, str) else _with_own(services, manner)
+        return _at(services, manner) if isinstance(services, Connection) else _with_own(services, manner)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except SaguaroError as error:
@@ -55,16 +56,16 @@ def _with_own(services: TrioOptions, manner: Manner) -> int:
 
     try:
         with gateway_of(services) as address:
-            return _at(address, manner)
+            return _at(Connection(address), manner)
     except ServiceDied as error:
         return _fail(str(error))
 
 
-def _at(address: str, manner: Manner) -> int:
-    with Client(address) as client:
+def _at(gateway: Connection, manner: Manner) -> int:
+    with gateway.client(Retry()) as client:
         [served] = client.list_models()
         chat = Chat(client, manner)
-        chat.say(f"{served.model.name} at {address}; /help says what can be typed")
+        chat.say(f"{served.model.name} at {gateway.address}; /help says what can be typed")
         return chat.run()
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads, draft_of
+from saguaro.cli.connection import ApiKey, Connection, TlsCa
 
 
 def add_to(app: typer.Typer) -> None:
@@ -19,6 +20,8 @@ def chat(
         str | None,
         typer.Option("--server", "--address", help="host:port of a running gateway. Default: a trio of its own."),
     ] = None,
+    api_key: ApiKey = None,
+    tls_ca: TlsCa = None,
     show_provenance: Annotated[
         bool, typer.Option("--show-provenance", help="Colour tokens by where they came from.")
     ] = False,
@@ -56,7 +59,7 @@ def chat(
         shows_provenance=show_provenance,
     )
     if server is not None:
-        raise typer.Exit(run_chat(server, manner))
+        raise typer.Exit(run_chat(Connection(server, api_key, tls_ca), manner))
     from saguaro.cli.up import TrioOptions
 
     trio = TrioOptions(

@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
+from saguaro.cli.connection import Connection
 from saguaro.cli.report import answer_json, answer_table
-from saguaro.client import NO_RETRY, Answer, AnswerStream, Client
+from saguaro.client import NO_RETRY, Answer, AnswerStream
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import InvalidRequest, ModelNotFound, SaguaroError, Unavailable
 
@@ -19,16 +20,16 @@ EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
 
-def run_generate(prompt: str, *, address: str, raw: bool, as_json: bool, options: GenerateOptions) -> int:
+def run_generate(prompt: str, *, gateway: Connection, raw: bool, as_json: bool, options: GenerateOptions) -> int:
     """Answer one prompt ("-" reads stdin); the exit code: 0, 2 for bad input, 1 for any other fault."""
     text = sys.stdin.read() if prompt == "-" else prompt
     try:
-        answer_prompt(text, address=address, raw=raw, as_json=as_json, options=options)
+        answer_prompt(text, gateway=gateway, raw=raw, as_json=as_json, options=options)
     except (InvalidRequest, ModelNotFound) as error:
         return _fail(str(error), EXIT_BAD_INPUT)
     except Unavailable as error:
-        if not _listens(address):
-            return _fail(f"no gateway listens on {address}; `saguaro up` starts one", EXIT_FAILED)
+        if not _listens(gateway.address):
+            return _fail(f"no gateway listens on {gateway.address}; `saguaro up` starts one", EXIT_FAILED)
         return _fail(str(error), EXIT_FAILED)
     except SaguaroError as error:
         return _fail(str(error), EXIT_FAILED)
@@ -38,11 +39,11 @@ def run_generate(prompt: str, *, address: str, raw: bool, as_json: bool, options
     return 0
 
 
-def answer_prompt(prompt: str, *, address: str, raw: bool, as_json: bool, options: GenerateOptions) -> None:
+def answer_prompt(prompt: str, *, gateway: Connection, raw: bool, as_json: bool, options: GenerateOptions) -> None:
     """Print the answer and its table, or only its JSON. Raises from the error tree."""
     messages: Sequence[Mapping[str, str]] = [{"role": "user", "content": prompt}]
     with (
-        Client(address, retry=NO_RETRY) as client,
+        gateway.client(NO_RETRY) as client,
         client.generate(prompt if raw else messages, **options) as stream,
     ):
         if as_json:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from saguaro.cli.connection import ApiKey, Connection, TlsCa
 from saguaro.cli.constraint_flags import grammar_of, schema_of
 
 _DEFAULT_ADDRESS = "127.0.0.1:50051"
@@ -15,6 +16,8 @@ _CHOICE, _END, _MATCH, _REPORT = "Which tokens", "Where it ends", "What it must 
 def generate(
     prompt: Annotated[str, typer.Argument(help='What to answer; "-" reads stdin.')],
     address: Annotated[str, typer.Option(help="host:port of the gateway.")] = _DEFAULT_ADDRESS,
+    api_key: ApiKey = None,
+    tls_ca: TlsCa = None,
     raw: Annotated[bool, typer.Option("--raw", help="The prompt as it stands, no chat template.")] = False,
     model: Annotated[str, typer.Option(help="Name of the model. Default: the one that is served.")] = "",
     no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
@@ -104,7 +107,7 @@ def generate(
 
     code = run_generate(
         prompt,
-        address=address,
+        gateway=Connection(address, api_key, tls_ca),
         raw=raw,
         as_json=as_json,
         options={

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from saguaro.cli.connection import Connection
 from saguaro.cli.display import Display
 from saguaro.cli.generate import answer_prompt
 from saguaro.cli.trio import Ports, ServiceDied, Trio
@@ -80,7 +81,7 @@ def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions) -> in
     with _reported() as codes, Display(Console(stderr=True), quiet=True) as display, options.trio(display) as trio:
         display.stop_bars()
         display.say(f"> {prompt}")
-        answer_prompt(prompt, address=trio.gateway_address, raw=False, as_json=False, options=generate)
+        answer_prompt(prompt, gateway=Connection(trio.gateway_address), raw=False, as_json=False, options=generate)
     return codes[0]
 
 

@@ -9,7 +9,6 @@ from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, Text
 from saguaro.client.constraint import JsonSchema, constraint_of
 from saguaro.client.tools import MessageLike, ToolLike, message_of, tool_use_of
 from saguaro.errors import InvalidRequest
-from saguaro.tools import ToolUse
 from saguaro.types import AcceptanceMode, SamplingParams
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.validation import validate_answer_request
@@ -92,7 +91,7 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         options.get("tools", ()), options.get("tool_choice", "auto"), options.get("parallel_tool_calls", True)
     )
     request = AnswerRequest(
-        prompt=_prompt(prompt, use),
+        prompt=_prompt(prompt),
         sampling=_sampling(options),
         seed=options.get("seed"),
         n=options.get("n", 1),
@@ -106,7 +105,10 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         prompt_logprobs=options.get("prompt_logprobs", False),
         top_logprobs=options.get("top_logprobs", 0),
         include_text_lengths=options.get("include_text_lengths", False),
+        tool_use=use,
     )
+    if use is not None and not isinstance(request.prompt, ChatPrompt):
+        raise InvalidRequest("chat.tools", "tools are given, but the prompt is no chat; give messages")
     validate_answer_request(request)
     return answer_request_to_proto(request)
 
@@ -148,19 +150,12 @@ def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:
     return tuple(token_id for token_id in ids if isinstance(token_id, int))
 
 
-def _prompt(prompt: PromptLike, use: ToolUse | None) -> Prompt:
+def _prompt(prompt: PromptLike) -> Prompt:
     if isinstance(prompt, str):
-        _no_tools(use, "text")
         return TextPrompt(prompt)
     items = tuple(prompt)
     if not items:
         raise InvalidRequest("prompt", "the prompt is empty; give text, messages or token ids")
     if isinstance(items[0], ChatMessage | Mapping):
-        return ChatPrompt(tuple(message_of(item) for item in items), use)
-    _no_tools(use, "token ids")
+        return ChatPrompt(tuple(message_of(item) for item in items))
     return TokenPrompt(check_token_ids("prompt", items))
-
-
-def _no_tools(use: ToolUse | None, prompt: str) -> None:
-    if use is not None:
-        raise InvalidRequest("chat.tools", f"tools are given, but the prompt is {prompt}; give messages")

@@ -35,7 +35,13 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
-from saguaro.wire.tools import call_deltas_from_proto, call_deltas_to_proto, chat_from_proto, chat_to_proto
+from saguaro.wire.tools import (
+    call_deltas_from_proto,
+    call_deltas_to_proto,
+    chat_from_proto,
+    chat_to_proto,
+    tool_use_from_proto,
+)
 
 
 def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
@@ -61,7 +67,7 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         case TextPrompt(text):
             message.text = text
         case ChatPrompt():
-            message.chat.CopyFrom(chat_to_proto(request.prompt))
+            message.chat.CopyFrom(chat_to_proto(request.prompt, request.tool_use))
         case TokenPrompt(token_ids):
             message.tokens.SetInParent()
             message.tokens.token_ids.extend(token_ids)
@@ -88,6 +94,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         session_id=message.session_id if message.HasField("session_id") else None,
         resumable=message.resumable,
         include_text_lengths=message.include_text_lengths,
+        tool_use=tool_use_from_proto(message.chat),
     )
 
 

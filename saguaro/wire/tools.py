@@ -9,16 +9,20 @@ from saguaro.tools import Tool, ToolCall, ToolCallDelta, ToolUse
 from saguaro.v1 import gateway_pb2 as pb
 
 
-def chat_to_proto(chat: ChatPrompt) -> pb.ChatPrompt:
+def chat_to_proto(chat: ChatPrompt, use: ToolUse | None) -> pb.ChatPrompt:
     """Messages and tools."""
     messages = [_message_to_proto(message) for message in chat.messages]
-    return pb.ChatPrompt(messages=messages, tool_use=None if chat.tool_use is None else _use_to_proto(chat.tool_use))
+    return pb.ChatPrompt(messages=messages, tool_use=None if use is None else _use_to_proto(use))
 
 
 def chat_from_proto(message: pb.ChatPrompt) -> ChatPrompt:
-    """Messages and tools, not validated."""
-    use = _use_from_proto(message.tool_use) if message.HasField("tool_use") else None
-    return ChatPrompt(tuple(_message_from_proto(item) for item in message.messages), use)
+    """Messages, not validated."""
+    return ChatPrompt(tuple(_message_from_proto(item) for item in message.messages))
+
+
+def tool_use_from_proto(message: pb.ChatPrompt) -> ToolUse | None:
+    """Tools, not validated."""
+    return _use_from_proto(message.tool_use) if message.HasField("tool_use") else None
 
 
 def call_deltas_to_proto(deltas: Iterable[ToolCallDelta]) -> list[pb.ToolCallDelta]:

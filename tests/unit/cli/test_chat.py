@@ -30,7 +30,7 @@ from tests.unit.gateway.text_folder import write_text_folder
 
 ANSWER = "The saguaro 🌵 is größer."
 COMMAND = [sys.executable, "-m", "saguaro.cli", "chat", "--server"]
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")

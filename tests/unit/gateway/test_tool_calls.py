@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from gateway.text import TextModel
 from saguaro.answers import ChatMessage, ChatPrompt
 from saguaro.client import AsyncClient
-from saguaro.tools import Tool, ToolCall, ToolUse
+from saguaro.tools import Tool, ToolCall
 from saguaro.types import ConstraintKind
 from tests.unit.gateway.house import House, running_house
 from tests.unit.gateway.templates import HERMES_TEMPLATE, LLAMA_TEMPLATE
@@ -183,5 +183,4 @@ def test_a_chat_with_tools_becomes_the_very_tokens_that_transformers_makes_of_it
     expected = AutoTokenizer.from_pretrained(tmp_path).apply_chat_template(
         documents, tools=[WEATHER] if with_tools else None, add_generation_prompt=True, return_dict=False
     )
-    use = ToolUse((tool,)) if with_tools else None
-    assert text.encode_prompt(ChatPrompt(chat, use)) == tuple(expected)
+    assert text.encode_prompt(ChatPrompt(chat), (tool,) if with_tools else ()) == tuple(expected)

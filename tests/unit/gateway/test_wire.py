@@ -88,14 +88,21 @@ TOOLS = ToolUse((Tool("f", "é", '{"type": "object"}', True), Tool("g")), must_c
     [
         TextPrompt(""),
         ChatPrompt((ChatMessage("user", "é"),)),
-        ChatPrompt((CALLED, ChatMessage("tool", "é", (), "c")), TOOLS),
-        ChatPrompt((), ToolUse(())),
+        ChatPrompt((CALLED, ChatMessage("tool", "é", (), "c"))),
+        ChatPrompt(()),
         TokenPrompt((0, 2**32 - 1)),
     ],
 )
 def test_an_answer_request_survives_the_wire(prompt: Prompt) -> None:
     numbers = (replace(SAMPLING, seed=0), 2**64 - 1, 3, ("end", "é"), 77)
     request = AnswerRequest(prompt, *numbers, "m", True, True, True, True, True, 5, "s", True, True)
+    wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
+    assert gateway.answer_request_from_proto(wire) == request
+
+
+@pytest.mark.parametrize("use", [TOOLS, ToolUse(())])
+def test_tools_of_a_chat_survive_the_wire(use: ToolUse) -> None:
+    request = AnswerRequest(ChatPrompt((CALLED,)), tool_use=use)
     wire = gateway_pb2.GenerateRequest.FromString(gateway.answer_request_to_proto(request).SerializeToString())
     assert gateway.answer_request_from_proto(wire) == request
 
