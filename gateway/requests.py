@@ -32,6 +32,7 @@ def generation_requests(
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs and index == 0,
             top_logprobs=request.top_logprobs,
+            traffic_class=request.traffic_class,
         )
         for index in range(request.n)
     ]

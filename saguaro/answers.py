@@ -13,6 +13,7 @@ from saguaro.types import (
     TokenIds,
     TokenLogprobs,
     TokenProvenance,
+    TrafficClass,
 )
 
 
@@ -70,6 +71,7 @@ class AnswerRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    traffic_class: TrafficClass = TrafficClass.BALANCED
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from saguaro.types.link import (
     SpeculatorInfo,
     VerifierFrame,
 )
+from saguaro.types.policy import ClassPolicy, TrafficClass, TrafficPolicy
 from saguaro.types.sampling import (
     AcceptanceMode,
     Constraint,
@@ -45,6 +46,7 @@ from saguaro.types.sampling import (
 
 __all__ = [
     "AcceptanceMode",
+    "ClassPolicy",
     "CloseSequence",
     "CommitRound",
     "Constraint",
@@ -74,6 +76,8 @@ __all__ = [
     "TokenLogprobs",
     "TokenProvenance",
     "TokenRun",
+    "TrafficClass",
+    "TrafficPolicy",
     "VerificationOutcome",
     "VerifierFrame",
     "VerifierInfo",

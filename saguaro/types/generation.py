@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from saguaro.types.link import ModelIdentity
+from saguaro.types.policy import TrafficClass, TrafficPolicy
 from saguaro.types.sampling import AcceptanceMode, SamplingParams, TokenIds
 
 
@@ -56,6 +57,7 @@ class GenerationRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    traffic_class: TrafficClass = TrafficClass.BALANCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +168,4 @@ class VerifierInfo:
     predicted_plain_rate: float = 0.0
     num_audited: int = 0
     num_mismatched: int = 0
+    classes: TrafficPolicy = field(default_factory=TrafficPolicy)

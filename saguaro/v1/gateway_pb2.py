@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from saguaro.v1 import common_pb2 as saguaro_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18saguaro/v1/gateway.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\nChatPrompt\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ChatMessage\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\x91\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.saguaro.v1.ChatPromptH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.TokenPromptH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x08 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\t \x01(\x08\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x0e\n\x01n\x18\x0b \x01(\rH\x02\x88\x01\x01\x12\x10\n\x08logprobs\x18\x0c \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0e \x01(\rB\x08\n\x06promptB\r\n\x0b_max_tokensB\x04\n\x02_n\"\xcf\x01\n\x10GenerateResponse\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.AnswerStartedH\x00\x12(\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x17.saguaro.v1.AnswerDeltaH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.saguaro.v1.AnswerFinishedH\x00\x12*\n\x06prompt\x18\x04 \x01(\x0b\x32\x18.saguaro.v1.AnswerPromptH\x00\x42\x07\n\x05\x65vent\"\x8f\x01\n\rAnswerStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x05 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\";\n\x0c\x41nswerPrompt\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"\x9c\x01\n\x0b\x41nswerDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\nprovenance\x18\x03 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x04 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\"\xe7\x01\n\x0e\x41nswerFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x04 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x05 \x01(\r\x12\x32\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\".\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ServedModel\"l\n\x0bServedModel\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x13\n\x0bspeculating\x18\x02 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x03 \x01(\t2\xba\x02\n\x0eGatewayService\x12G\n\x08Generate\x12\x1b.saguaro.v1.GenerateRequest\x1a\x1c.saguaro.v1.GenerateResponse0\x01\x12\x45\n\x08Tokenize\x12\x1b.saguaro.v1.TokenizeRequest\x1a\x1c.saguaro.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.saguaro.v1.DetokenizeRequest\x1a\x1e.saguaro.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.saguaro.v1.ListModelsRequest\x1a\x1e.saguaro.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18saguaro/v1/gateway.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"7\n\nChatPrompt\x12)\n\x08messages\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ChatMessage\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xc2\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x16.saguaro.v1.ChatPromptH\x00\x12)\n\x06tokens\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.TokenPromptH\x00\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x06 \x01(\rH\x01\x88\x01\x01\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x08 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\t \x01(\x08\x12\x0c\n\x04stop\x18\n \x03(\t\x12\x0e\n\x01n\x18\x0b \x01(\rH\x02\x88\x01\x01\x12\x10\n\x08logprobs\x18\x0c \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0e \x01(\r\x12/\n\rtraffic_class\x18\x14 \x01(\x0e\x32\x18.saguaro.v1.TrafficClassB\x08\n\x06promptB\r\n\x0b_max_tokensB\x04\n\x02_n\"\xcf\x01\n\x10GenerateResponse\x12,\n\x07started\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.AnswerStartedH\x00\x12(\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x17.saguaro.v1.AnswerDeltaH\x00\x12.\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1a.saguaro.v1.AnswerFinishedH\x00\x12*\n\x06prompt\x18\x04 \x01(\x0b\x32\x18.saguaro.v1.AnswerPromptH\x00\x42\x07\n\x05\x65vent\"\x8f\x01\n\rAnswerStarted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x04 \x03(\r\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x05 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\";\n\x0c\x41nswerPrompt\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"\x9c\x01\n\x0b\x41nswerDelta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12/\n\nprovenance\x18\x03 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x04 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\"\xe7\x01\n\x0e\x41nswerFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x19\n\x11num_prompt_tokens\x18\x03 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x04 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x05 \x01(\r\x12\x32\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\x12\x0e\n\x06\x63hoice\x18\x07 \x01(\r\".\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"5\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.saguaro.v1.ServedModel\"l\n\x0bServedModel\x12(\n\x05model\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x13\n\x0bspeculating\x18\x02 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x03 \x01(\t\" \n\x1eGatewayServiceGetPolicyRequest\"{\n\x1fGatewayServiceGetPolicyResponse\x12)\n\x06policy\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\x12-\n\tverifiers\x18\x02 \x03(\x0b\x32\x1a.saguaro.v1.VerifierPolicy\"C\n\x0eVerifierPolicy\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x10\n\x08in_force\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"K\n\x1eGatewayServiceSetPolicyRequest\x12)\n\x06policy\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\"{\n\x1fGatewayServiceSetPolicyResponse\x12)\n\x06policy\x18\x01 \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\x12-\n\tverifiers\x18\x02 \x03(\x0b\x32\x1a.saguaro.v1.VerifierPolicy2\x86\x04\n\x0eGatewayService\x12G\n\x08Generate\x12\x1b.saguaro.v1.GenerateRequest\x1a\x1c.saguaro.v1.GenerateResponse0\x01\x12\x45\n\x08Tokenize\x12\x1b.saguaro.v1.TokenizeRequest\x1a\x1c.saguaro.v1.TokenizeResponse\x12K\n\nDetokenize\x12\x1d.saguaro.v1.DetokenizeRequest\x1a\x1e.saguaro.v1.DetokenizeResponse\x12K\n\nListModels\x12\x1d.saguaro.v1.ListModelsRequest\x1a\x1e.saguaro.v1.ListModelsResponse\x12\x64\n\tGetPolicy\x12*.saguaro.v1.GatewayServiceGetPolicyRequest\x1a+.saguaro.v1.GatewayServiceGetPolicyResponse\x12\x64\n\tSetPolicy\x12*.saguaro.v1.GatewayServiceSetPolicyRequest\x1a+.saguaro.v1.GatewayServiceSetPolicyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,31 +39,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENPROMPT']._serialized_start=168
   _globals['_TOKENPROMPT']._serialized_end=200
   _globals['_GENERATEREQUEST']._serialized_start=203
-  _globals['_GENERATEREQUEST']._serialized_end=604
-  _globals['_GENERATERESPONSE']._serialized_start=607
-  _globals['_GENERATERESPONSE']._serialized_end=814
-  _globals['_ANSWERSTARTED']._serialized_start=817
-  _globals['_ANSWERSTARTED']._serialized_end=960
-  _globals['_ANSWERPROMPT']._serialized_start=962
-  _globals['_ANSWERPROMPT']._serialized_end=1021
-  _globals['_ANSWERDELTA']._serialized_start=1024
-  _globals['_ANSWERDELTA']._serialized_end=1180
-  _globals['_ANSWERFINISHED']._serialized_start=1183
-  _globals['_ANSWERFINISHED']._serialized_end=1414
-  _globals['_TOKENIZEREQUEST']._serialized_start=1416
-  _globals['_TOKENIZEREQUEST']._serialized_end=1462
-  _globals['_TOKENIZERESPONSE']._serialized_start=1464
-  _globals['_TOKENIZERESPONSE']._serialized_end=1501
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1503
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1556
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1558
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1592
-  _globals['_LISTMODELSREQUEST']._serialized_start=1594
-  _globals['_LISTMODELSREQUEST']._serialized_end=1613
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1615
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1676
-  _globals['_SERVEDMODEL']._serialized_start=1678
-  _globals['_SERVEDMODEL']._serialized_end=1786
-  _globals['_GATEWAYSERVICE']._serialized_start=1789
-  _globals['_GATEWAYSERVICE']._serialized_end=2103
+  _globals['_GENERATEREQUEST']._serialized_end=653
+  _globals['_GENERATERESPONSE']._serialized_start=656
+  _globals['_GENERATERESPONSE']._serialized_end=863
+  _globals['_ANSWERSTARTED']._serialized_start=866
+  _globals['_ANSWERSTARTED']._serialized_end=1009
+  _globals['_ANSWERPROMPT']._serialized_start=1011
+  _globals['_ANSWERPROMPT']._serialized_end=1070
+  _globals['_ANSWERDELTA']._serialized_start=1073
+  _globals['_ANSWERDELTA']._serialized_end=1229
+  _globals['_ANSWERFINISHED']._serialized_start=1232
+  _globals['_ANSWERFINISHED']._serialized_end=1463
+  _globals['_TOKENIZEREQUEST']._serialized_start=1465
+  _globals['_TOKENIZEREQUEST']._serialized_end=1511
+  _globals['_TOKENIZERESPONSE']._serialized_start=1513
+  _globals['_TOKENIZERESPONSE']._serialized_end=1550
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1552
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1605
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1607
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1641
+  _globals['_LISTMODELSREQUEST']._serialized_start=1643
+  _globals['_LISTMODELSREQUEST']._serialized_end=1662
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1664
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1725
+  _globals['_SERVEDMODEL']._serialized_start=1727
+  _globals['_SERVEDMODEL']._serialized_end=1835
+  _globals['_GATEWAYSERVICEGETPOLICYREQUEST']._serialized_start=1837
+  _globals['_GATEWAYSERVICEGETPOLICYREQUEST']._serialized_end=1869
+  _globals['_GATEWAYSERVICEGETPOLICYRESPONSE']._serialized_start=1871
+  _globals['_GATEWAYSERVICEGETPOLICYRESPONSE']._serialized_end=1994
+  _globals['_VERIFIERPOLICY']._serialized_start=1996
+  _globals['_VERIFIERPOLICY']._serialized_end=2063
+  _globals['_GATEWAYSERVICESETPOLICYREQUEST']._serialized_start=2065
+  _globals['_GATEWAYSERVICESETPOLICYREQUEST']._serialized_end=2140
+  _globals['_GATEWAYSERVICESETPOLICYRESPONSE']._serialized_start=2142
+  _globals['_GATEWAYSERVICESETPOLICYRESPONSE']._serialized_end=2265
+  _globals['_GATEWAYSERVICE']._serialized_start=2268
+  _globals['_GATEWAYSERVICE']._serialized_end=2786
 # @@protoc_insertion_point(module_scope)

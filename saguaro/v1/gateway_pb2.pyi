@@ -28,7 +28,7 @@ class TokenPrompt(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs")
+    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs", "traffic_class")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class GenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     chat: ChatPrompt
@@ -57,7 +58,8 @@ class GenerateRequest(_message.Message):
     logprobs: bool
     prompt_logprobs: bool
     top_logprobs: int
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
+    traffic_class: _common_pb2.TrafficClass
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., traffic_class: _Optional[_Union[_common_pb2.TrafficClass, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "finished", "prompt")
@@ -170,3 +172,39 @@ class ServedModel(_message.Message):
     speculating: bool
     not_speculating_reason: str
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ...) -> None: ...
+
+class GatewayServiceGetPolicyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GatewayServiceGetPolicyResponse(_message.Message):
+    __slots__ = ("policy", "verifiers")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    verifiers: _containers.RepeatedCompositeFieldContainer[VerifierPolicy]
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ..., verifiers: _Optional[_Iterable[_Union[VerifierPolicy, _Mapping]]] = ...) -> None: ...
+
+class VerifierPolicy(_message.Message):
+    __slots__ = ("address", "in_force", "reason")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    in_force: bool
+    reason: str
+    def __init__(self, address: _Optional[str] = ..., in_force: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class GatewayServiceSetPolicyRequest(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ...) -> None: ...
+
+class GatewayServiceSetPolicyResponse(_message.Message):
+    __slots__ = ("policy", "verifiers")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    verifiers: _containers.RepeatedCompositeFieldContainer[VerifierPolicy]
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ..., verifiers: _Optional[_Iterable[_Union[VerifierPolicy, _Mapping]]] = ...) -> None: ...

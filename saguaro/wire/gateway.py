@@ -36,6 +36,7 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
+from saguaro.wire.policy import traffic_class_from_proto, traffic_class_to_proto
 
 
 def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
@@ -53,6 +54,7 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         top_logprobs=request.top_logprobs,
+        traffic_class=traffic_class_to_proto(request.traffic_class),
     )
     match request.prompt:
         case TextPrompt(text):
@@ -83,6 +85,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         logprobs=message.logprobs,
         prompt_logprobs=message.prompt_logprobs,
         top_logprobs=message.top_logprobs,
+        traffic_class=traffic_class_from_proto(message.traffic_class),
     )
 
 
