@@ -15,7 +15,7 @@ from gateway.http.neutral import Neutral
 from gateway.http.strict import Strict
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
-from saguaro.types import AcceptanceMode, SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams, TrafficClass
 from saguaro.validation import MAX_TOP_LOGPROBS
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
@@ -64,6 +64,10 @@ class _GenerationBody(Strict):
         Field(description="How draft tokens are accepted. Default: the verifier's."),
     ] = None
     cached_scale: Annotated[float | None, Field(description="C of Saguaro sampling, in rejection mode.")] = None
+    traffic_class: Annotated[
+        Literal["latency", "balanced", "throughput"] | None,
+        Field(description="What the answer is for; the deployment's policy says what follows. Default: balanced."),
+    ] = None
     disable_speculation: Annotated[bool | None, Field(description="Decode plainly.")] = None
     include_rounds: Annotated[bool | None, Field(description="Every round in metrics.speculative_decoding.")] = None
 
@@ -98,6 +102,7 @@ class _GenerationBody(Strict):
             include_rounds=bool(self.include_rounds),
             logprobs=logprobs,
             top_logprobs=top_logprobs or 0,
+            traffic_class=TrafficClass[(self.traffic_class or "balanced").upper()],
         )
 
     def _sampling(self) -> SamplingParams:

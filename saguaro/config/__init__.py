@@ -1,5 +1,7 @@
 """Configured once, at the edge: what can be set (`services`) and where settings come from (`sources`)."""
 
+from saguaro.config.cores import parse_cores
+from saguaro.config.policy import ClassPolicySettings, PolicySettings, policy_document
 from saguaro.config.services import (
     SETTINGS,
     GatewaySettings,
@@ -7,7 +9,6 @@ from saguaro.config.services import (
     ServiceSettings,
     SpeculatorSettings,
     VerifierSettings,
-    parse_cores,
 )
 from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings
 
@@ -18,6 +19,9 @@ __all__ = [
     "VerifierSettings",
     "SpeculatorSettings",
     "GatewaySettings",
+    "PolicySettings",
+    "ClassPolicySettings",
+    "policy_document",
     "load_settings",
     "read_settings",
     "parse_cores",

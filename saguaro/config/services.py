@@ -6,10 +6,14 @@ Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), ove
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from saguaro.config.cores import parse_cores
+from saguaro.config.policy import PolicySettings
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Linear = Literal["auto", "stock", "packed", "int8"]
@@ -240,6 +244,19 @@ class GatewaySettings(ServiceSettings):
         int | None,
         Field(ge=0, le=65535, description="port of OpenAI's API over HTTP; 0 takes a free one, none serves gRPC alone"),
     ] = 8000
+    admin_host: Annotated[
+        str,
+        Field(min_length=1, description="address of the admin port; who reaches it sets policies"),
+    ] = "127.0.0.1"
+    admin_port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65535,
+            description="port of /metrics, /admin/policy, /livez and /readyz; 0 takes a free one, none leaves /metrics "
+            "to the HTTP port and policies to gRPC",
+        ),
+    ] = None
     verifier: Annotated[str, Field(min_length=1, description="address of the verifier")] = "127.0.0.1:50061"
     tokenizer: Annotated[
         str,
@@ -255,20 +272,25 @@ class GatewaySettings(ServiceSettings):
     request_timeout_seconds: Annotated[
         float, Field(gt=0, le=86_400, description="longest life of one answer where the client sets no deadline")
     ] = 600.0
+    policy: Annotated[
+        PolicySettings,
+        NoDecode,
+        Field(
+            description="bounds on speculation by traffic class, until they are changed at run time: JSON as in "
+            '{"latency": {"break_even_batch": "inf"}}, or tables [gateway.policy.latency] of the file'
+        ),
+    ] = PolicySettings()
+
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _policy_from_text(cls, value: object) -> object:
+        # Flags and environment can only say text.
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"is not JSON: {error}") from None
 
 
 SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """ "0-3,6" as (0, 1, 2, 3, 6); ValueError for anything else."""
-    cores: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
-            raise ValueError(f'cores are "{text}"; write them as "0" or "0-3,6"')
-        low, high = int(first), int(last) if dash else int(first)
-        if high < low:
-            raise ValueError(f'cores are "{text}", but {part} counts down')
-        cores.update(range(low, high + 1))
-    return tuple(sorted(cores))

@@ -137,7 +137,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _sentence(kind: type[ServiceSettings], item: Any, flags: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    name = str(item["loc"][0]) if item["loc"] else "settings"
+    name, *path = map(str, item["loc"]) if item["loc"] else ("settings",)
     source = flag_name(name) if name in flags else environment_name(kind, name) if name in environment else name
+    # Of a field that may be one of several types pydantic says which it tried.
+    source = ".".join((source, *filter(str.isidentifier, path)))
     message = str(item["msg"]).removeprefix("Value error, ")
     return f"{source} is {item['input']!r}: {message[:1].lower()}{message[1:]}"

@@ -34,7 +34,7 @@ from saguaro.types.link import (
     SpeculatorInfo,
     VerifierFrame,
 )
-from saguaro.types.policy import ClassPolicy, TrafficClass, TrafficPolicy
+from saguaro.types.policy import ClassPolicy, KeptPolicy, PolicyReport, TrafficClass, TrafficPolicy
 from saguaro.types.sampling import (
     AcceptanceMode,
     Constraint,
@@ -57,11 +57,13 @@ __all__ = [
     "GenerationRequest",
     "GenerationStarted",
     "JustInTime",
+    "KeptPolicy",
     "LookupResult",
     "ModelIdentity",
     "NotSpeculatingReason",
     "OpenSequence",
     "PROTOCOL_VERSION",
+    "PolicyReport",
     "PromptLogprobs",
     "RoundReport",
     "SamplingParams",

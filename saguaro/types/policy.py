@@ -51,3 +51,20 @@ class TrafficPolicy:
     def changed(self, changes: dict[TrafficClass, ClassPolicy]) -> TrafficPolicy:
         """The policy with these classes replaced."""
         return replace(self, **{traffic_class.name.lower(): policy for traffic_class, policy in changes.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPolicy:
+    """Whether the verifier at `address` has confirmed the policy that its gateway wants, since it last joined."""
+
+    address: str
+    in_force: bool
+    reason: str = ""  # why not
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyReport:
+    """What a gateway wants of its verifiers, and who keeps to it."""
+
+    policy: TrafficPolicy
+    verifiers: tuple[KeptPolicy, ...]

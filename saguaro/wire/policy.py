@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from saguaro.errors import InvalidRequest
-from saguaro.types import AcceptanceMode, ClassPolicy, TrafficClass, TrafficPolicy
-from saguaro.v1 import common_pb2
+from saguaro.types import AcceptanceMode, ClassPolicy, KeptPolicy, PolicyReport, TrafficClass, TrafficPolicy
+from saguaro.v1 import common_pb2, gateway_pb2
 
 _FIELDS = {traffic_class: traffic_class.name.lower() for traffic_class in TrafficClass}
 
@@ -42,6 +42,24 @@ def policy_changes_from_proto(message: common_pb2.TrafficPolicy) -> dict[Traffic
         for item, field in _FIELDS.items()
         if message.HasField(field)
     }
+
+
+def policy_response(report: PolicyReport) -> gateway_pb2.GatewayServiceGetPolicyResponse:
+    """What a gateway wants, and who keeps to it."""
+    return gateway_pb2.GatewayServiceGetPolicyResponse(
+        policy=traffic_policy_to_proto(report.policy), verifiers=map(_kept_to_proto, report.verifiers)
+    )
+
+
+def policy_change_response(report: PolicyReport) -> gateway_pb2.GatewayServiceSetPolicyResponse:
+    """The same after a change."""
+    return gateway_pb2.GatewayServiceSetPolicyResponse(
+        policy=traffic_policy_to_proto(report.policy), verifiers=map(_kept_to_proto, report.verifiers)
+    )
+
+
+def _kept_to_proto(kept: KeptPolicy) -> gateway_pb2.VerifierPolicy:
+    return gateway_pb2.VerifierPolicy(address=kept.address, in_force=kept.in_force, reason=kept.reason)
 
 
 def _to_proto(policy: ClassPolicy) -> common_pb2.ClassPolicy:
