@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 from gateway.choice import Choice
 from gateway.interleave import interleaved
+from gateway.metrics import GatewayMetrics
 from gateway.requests import generation_requests, resolve_sampling
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
@@ -38,16 +39,30 @@ logger = logging.getLogger(__name__)
 class Answers:
     """Answers with one model's text side and one verifier."""
 
-    def __init__(self, text: TextModel, verifier: VerifierClient, *, max_concurrent: int) -> None:
+    def __init__(
+        self, text: TextModel, verifier: VerifierClient, metrics: GatewayMetrics, *, max_concurrent: int
+    ) -> None:
         self._text = text
         self._verifier = verifier
+        self._metrics = metrics
         self._max_concurrent = max_concurrent
         self._num_running = 0
+        metrics.watch_running(lambda: self._num_running)
 
     async def generate(
         self, request: AnswerRequest, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
         """Started, deltas, one Finished a choice. Raises from the error tree; closing the iterator early aborts all."""
+        with self._metrics.meter(request.traffic_class) as meter:
+            events = self._events(request, request_id, timeout_seconds)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    meter.take(event)
+                    yield event
+
+    async def _events(
+        self, request: AnswerRequest, request_id: str, timeout_seconds: float
+    ) -> AsyncGenerator[AnswerEvent]:
         validate_answer_request(request)
         with self._admitted(request.n):
             deadline = time.monotonic() + timeout_seconds

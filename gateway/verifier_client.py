@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 
+from gateway.policy_push import PolicyPush
 from saguaro.channel import channel_options
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
-from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
+from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, KeptPolicy, TrafficPolicy, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.status import error_of
 from saguaro.wire.verifier import event_from_proto, generation_request_to_proto, verifier_info_from_proto
@@ -34,9 +35,11 @@ class VerifierClient:
         self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._info: VerifierInfo | None = None
+        self._policy = PolicyPush(self._channel, self._stub, address)
 
     async def close(self) -> None:
         """Ends running generations too."""
+        await self._policy.close()
         await self._channel.close()
 
     async def info(self) -> VerifierInfo:
@@ -99,6 +102,15 @@ class VerifierClient:
             await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ABORT_TIMEOUT_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self._failed(error) from None
+
+    async def apply(self, policy: TrafficPolicy) -> tuple[KeptPolicy, ...]:
+        """Keep the verifier to the policy from now on, whenever it joins; returns within a second."""
+        return (await self._policy.apply(policy),)
+
+    @property
+    def kept(self) -> tuple[KeptPolicy, ...]:
+        """Whether it keeps to what was applied last."""
+        return (self._policy.kept,)
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
         typed = error_of(error, self._peer)

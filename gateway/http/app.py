@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gateway.answers import Answers
+from gateway.http.admin import metrics_endpoint
 from gateway.http.bodies import ChatBody, CompletionBody
 from gateway.http.errors import HttpError, error_document, error_response, malformed
 from gateway.http.openapi import openapi_document
@@ -39,20 +41,25 @@ _NOBODY_READS_IT = 499  # nginx's number for a client that has gone
 class HttpDoor:
     """The ASGI application and whether it is open; requests are counted against the same bounds as gRPC's."""
 
-    def __init__(self, *, request_timeout_seconds: float, max_body_bytes: int) -> None:
+    def __init__(
+        self, *, request_timeout_seconds: float, max_body_bytes: int, metrics: CollectorRegistry | None = None
+    ) -> None:
+        """`metrics` where they are not apart, on the admin port."""
         self._request_timeout_seconds = request_timeout_seconds
         self._max_body_bytes = max_body_bytes
         self._answers: Answers | None = None
         self._closed_because = "the gateway is starting"
         routes = [
             Route("/livez", _live),
-            Route("/readyz", self._ready),
+            Route("/readyz", self.ready),
             Route("/openapi.json", _openapi),
             Route("/v1/models", _guarded(self._models, {})),
             Route("/v1/models/{name:path}", _guarded(self._model, {})),
             Route("/v1/chat/completions", _guarded(self._chat, ChatBody.params), methods=["POST"]),
             Route("/v1/completions", _guarded(self._complete, CompletionBody.params), methods=["POST"]),
         ]
+        if metrics is not None:
+            routes.append(Route("/metrics", metrics_endpoint(metrics)))
         self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
 
     def open(self, answers: Answers) -> None:
@@ -63,7 +70,8 @@ class HttpDoor:
         """Refuse new requests with `because`; running ones go on."""
         self._answers, self._closed_because = None, because
 
-    async def _ready(self, request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
+        """200 while requests are taken."""
         if self._answers is None:
             return PlainTextResponse(self._closed_because, 503)
         if self._answers.is_full:

@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.http.admin import admin_app
 from gateway.http.app import HttpDoor
 from gateway.http.server import HttpServer
+from gateway.metrics import GatewayMetrics
+from gateway.policy import PolicyDesk
+from gateway.policy_metrics import PolicyCollector
 from gateway.service import GatewayServicer
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.server import GrpcServer
 from saguaro.types import (
+    ClassPolicy,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -31,9 +36,12 @@ from saguaro.types import (
     TokenLogprobs,
     TokenProvenance,
     TokenRun,
+    TrafficClass,
+    TrafficPolicy,
     VerifierInfo,
 )
 from saguaro.v1 import gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
 
 CONTEXT_LIMIT = 64
@@ -58,6 +66,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
     aborted_ids: list[str] = field(default_factory=list)
     num_runs: int = 0
+    policies: list[dict[TrafficClass, ClassPolicy]] = field(default_factory=list)  # as they were pushed
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
@@ -68,6 +77,10 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.aborted_ids.append(request.request_id)
         self.aborted.set()
         return verifier_pb2.AbortResponse()
+
+    async def SetPolicy(self, request: Any, context: Any) -> verifier_pb2.SetPolicyResponse:
+        self.policies.append(policy_changes_from_proto(request.classes))
+        return verifier_pb2.SetPolicyResponse()
 
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         generation = generation_request_from_proto(request)
@@ -114,6 +127,8 @@ class House:
     answers: Answers
     http_url: str
     http: HttpServer
+    desk: PolicyDesk
+    admin_url: str
 
 
 @contextlib.asynccontextmanager
@@ -128,9 +143,10 @@ async def running_house(
     text = TextModel.from_folder(folder)
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
-    settings = GatewaySettings(port=0, http_port=0)
+    settings = GatewaySettings(port=0, http_port=0, admin_port=0)
+    metrics = GatewayMetrics()
     servicer = GatewayServicer(request_timeout_seconds=30)
-    door = HttpDoor(request_timeout_seconds=30, max_body_bytes=max_body_bytes)
+    door = HttpDoor(request_timeout_seconds=30, max_body_bytes=max_body_bytes, metrics=metrics.registry)
     http = HttpServer(settings, door.app)
 
     def register_gateway(server: Any) -> list[str]:
@@ -142,14 +158,20 @@ async def running_house(
         serving(GrpcServer(settings, register_gateway, role="gateway")) as server,
     ):
         client = VerifierClient(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        answers = Answers(text, client, max_concurrent=max_concurrent)
-        servicer.open(answers)
+        desk = PolicyDesk(TrafficPolicy(), client)
+        metrics.registry.register(PolicyCollector(desk))
+        admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
+        answers = Answers(text, client, metrics, max_concurrent=max_concurrent)
+        servicer.open(answers, desk)
         door.open(answers)
         await http.start()
+        await admin.start()
+        urls = f"http://127.0.0.1:{http.port}", f"http://127.0.0.1:{admin.port}"
         try:
-            yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
+            yield House(server.address, text, verifier, verifier_server, answers, urls[0], http, desk, urls[1])
         finally:
             await http.stop()
+            await admin.stop()
             await client.close()
 
 
