@@ -47,7 +47,6 @@ class Answers:
         self._metrics = metrics
         self._max_concurrent = max_concurrent
         self._num_running = 0
-        metrics.watch_running(lambda: self._num_running)
 
     async def generate(
         self, request: AnswerRequest, request_id: str, timeout_seconds: float
@@ -156,11 +155,15 @@ class Answers:
             raise Unavailable(
                 f"{self._num_running} answers are in flight; this gateway takes {self._max_concurrent} at once"
             )
-        self._num_running += num_choices
+        self._count(num_choices)
         try:
             yield
         finally:
-            self._num_running -= num_choices
+            self._count(-num_choices)
+
+    def _count(self, num_choices: int) -> None:
+        self._num_running += num_choices
+        self._metrics.running.set(self._num_running)
 
 
 def check_tokenizer(text: TextModel, info: VerifierInfo) -> None:

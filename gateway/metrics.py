@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter as Multiset
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -45,7 +44,7 @@ class GatewayMetrics:
         self.commit = seconds("commit_latency", "From one run of tokens of an answer to the next.", _TOKEN_BUCKETS)
         self.token = seconds("inter_token_latency", "The same a token of the run.", _TOKEN_BUCKETS)
         self.request = seconds("e2e_request_latency", "From the request to the end of its answers.", _REQUEST_BUCKETS)
-        self._running = prometheus.Gauge("saguaro_num_requests_running", "Answers in flight.", registry=registry)
+        self.running = prometheus.Gauge("saguaro_num_requests_running", "Answers in flight.", registry=registry)
         self.prompt_tokens = counter("prompt_tokens", "Tokens of prompts.")
         self.cached_prompt_tokens = counter("cached_prompt_tokens", "Those whose KV was there already.")
         self.generation_tokens = counter("generation_tokens", "Tokens of answers.")
@@ -60,10 +59,6 @@ class GatewayMetrics:
             self.tokens.labels(source.name.lower())
         for reason in FinishReason:
             self.success.labels(reason.name.lower())
-
-    def watch_running(self, count: Callable[[], int]) -> None:
-        """Where to ask for the answers in flight."""
-        self._running.set_function(count)
 
     def meter(self, traffic_class: TrafficClass) -> RequestMeter:
         """For one request that comes in now."""

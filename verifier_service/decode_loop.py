@@ -31,6 +31,7 @@ from verifier_service.audit import Auditor
 from verifier_service.scheduler import Scheduler
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
+from verifier_service.tally import RoundTally
 from verifier_service.target_rows import TargetRows
 from verifier_service.traffic import Traffic
 
@@ -58,11 +59,12 @@ class DecodeLoop:
     ) -> None:
         self.speculations = speculations
         self.traffic = Traffic(clock_ns)
+        self.tally = RoundTally()
         self.scheduler = Scheduler(
             runner.block_manager,
             max_running=max_running,
             prefill_chunk_tokens=prefill_chunk_tokens,
-            on_admit=lambda sequence: speculations.open(sequence, sequence.round),
+            on_admit=self._admitted,
             on_preempt=speculations.close,
         )
         self._runner = runner
@@ -157,6 +159,11 @@ class DecodeLoop:
         self.scheduler.add(sequence)
         self._num_seen += 1
 
+    def _admitted(self, sequence: Sequence) -> None:
+        if sequence.round == 0:
+            self.tally.admitted(self._clock_ns() - sequence.submitted_ns)
+        self.speculations.open(sequence, sequence.round)
+
     def _poll_waiting(self) -> None:
         now_ns = self._clock_ns()
         for sequence in self.scheduler.running:
@@ -185,22 +192,22 @@ class DecodeLoop:
             lookup = self.speculations.next_speculation(sequence, outcome, batch, self._clock_ns())
         ended_ns = self._clock_ns()
         passed = self.traffic.take(sequence.sequence_id, sequence.round)
-        sequence.end_round(
-            RoundReport(
-                round=sequence.round,
-                num_draft_tokens=num_draft,
-                num_accepted_tokens=min(outcome.num_accepted, len(run.token_ids)),
-                lookup=lookup,
-                wait_ns=started_ns - sequence.ready_since_ns,
-                verify_ns=forward_ns,
-                accept_ns=ended_ns - started_ns - forward_ns,
-                drafting_ns=drafting_ns,
-                sent_bytes=passed.sent_bytes,
-                received_bytes=passed.received_bytes,
-                started_ns=started_ns - sequence.submitted_ns,
-                drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
-            )
+        report = RoundReport(
+            round=sequence.round,
+            num_draft_tokens=num_draft,
+            num_accepted_tokens=min(outcome.num_accepted, len(run.token_ids)),
+            lookup=lookup,
+            wait_ns=started_ns - sequence.ready_since_ns,
+            verify_ns=forward_ns,
+            accept_ns=ended_ns - started_ns - forward_ns,
+            drafting_ns=drafting_ns,
+            sent_bytes=passed.sent_bytes,
+            received_bytes=passed.received_bytes,
+            started_ns=started_ns - sequence.submitted_ns,
+            drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
         )
+        self.tally.count(report, run)
+        sequence.end_round(report)
         sequence.ready_since_ns = ended_ns
         if sequence.request.logprobs:
             run = replace(run, logprobs=token_logprobs(logits, run.token_ids, sequence.request.top_logprobs))

@@ -81,6 +81,10 @@ class ModelSettings(ServiceSettings):
             description="profile of a pair that is emulated in place of the models: a TOML file, or a shipped one",
         ),
     ] = None
+    metrics_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="port of /metrics, for Prometheus; 0 takes a free one"),
+    ] = None
     device: Annotated[
         str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="where the model runs: cpu, cuda or cuda:<index>")
     ] = "cpu"

@@ -2,6 +2,7 @@
 
 from saguaro.server.doorkeeper import current_request_id
 from saguaro.server.grpc_server import GrpcServer, Register, serve
+from saguaro.server.metrics_port import labelled, metrics_served
 from saguaro.server.process import apply_placement, configure_logging, run_service
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "GrpcServer",
     "Register",
     "current_request_id",
+    "metrics_served",
+    "labelled",
     "apply_placement",
     "configure_logging",
 ]
