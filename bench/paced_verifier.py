@@ -1,6 +1,6 @@
 """A verifier on a real socket that has no model: it streams runs of tokens at the pace that each request names.
 
-`python -m bench.paced_verifier PORT VOCABULARY`. The pace rides in the prompt: (interval in microseconds, tokens a run)
+`python -m bench.paced_verifier PORT VOCABULARY`. The pace rides in the prompt: (interval in PACE_UNIT_US, tokens a run)
 as its first two tokens. Each run's instant of sending comes back in the reports of rounds, by the clock of the machine.
 """
 
@@ -33,6 +33,7 @@ from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.verifier import event_to_proto, generation_request_from_proto, verifier_info_to_proto
 
 CONTEXT_LIMIT = 1 << 20
+PACE_UNIT_US = 100
 
 
 class PacedVerifier(verifier_pb2_grpc.VerifierServiceServicer):
@@ -56,7 +57,7 @@ class PacedVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 
 
 async def _runs(request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
-    interval_us, length = request.prompt[:2]
+    pace, length = request.prompt[:2]
     yield GenerationStarted(request.sampling.seed)
     run = TokenRun(
         tuple(range(FIRST_WORD_ID, FIRST_WORD_ID + length)),
@@ -64,7 +65,7 @@ async def _runs(request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
     )
     began, sent = time.monotonic(), []
     for index in range((request.max_tokens or 1) // length):
-        await asyncio.sleep(max(began + index * interval_us / 1e6 - time.monotonic(), 0.0))
+        await asyncio.sleep(max(began + index * pace * PACE_UNIT_US / 1e6 - time.monotonic(), 0.0))
         sent.append(time.monotonic_ns())
         yield run
     rounds = tuple(

@@ -102,6 +102,7 @@ def test_a_change_reaches_running_streams_of_its_class_within_a_second(trio: Tri
     assert float(busy[-1].split()[1]) > 0
 
 
+@pytest.mark.slow
 def test_a_restarted_verifier_is_told_the_policy_again(trio: Trio, ports: dict[str, int]) -> None:
     call(ports["gateway"], "/admin/policy", {"throughput": {"max_lookahead": 0}})
     trio.restart("verifier")
