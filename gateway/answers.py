@@ -14,7 +14,7 @@ from gateway.metrics import GatewayMetrics
 from gateway.requests import generation_requests, resolve_sampling
 from gateway.text import TextModel
 from gateway.verifier_client import VerifierClient
-from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
+from saguaro.answers import AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, Prompt, ServedModel, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest, SequenceFault, Unavailable
 from saguaro.types import (
     GenerationFinished,
@@ -68,8 +68,7 @@ class Answers:
             info = await self._known(request.model)
             sampling = resolve_sampling(request)
             validate_sampled_tokens(sampling, info.model)
-            # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
-            prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt)
+            prompt = await self._tokens_of(request.prompt)
             validate_prompt(prompt, info.model)
             generations = generation_requests(request, request_id, prompt, sampling)
             is_prefilled = asyncio.Event()
@@ -84,6 +83,12 @@ class Answers:
                         yield AnswerStarted(request_id, info.model.name, event.seed, prompt, event.acceptance_mode)
                     else:
                         yield event
+
+    async def _tokens_of(self, prompt: Prompt) -> TokenIds:
+        if isinstance(prompt, TokenPrompt):
+            return prompt.token_ids
+        # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
+        return await asyncio.to_thread(self._text.encode_prompt, prompt)
 
     async def _choice(
         self, request: GenerationRequest, choice: Choice, index: int, is_prefilled: asyncio.Event, deadline: float

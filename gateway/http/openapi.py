@@ -19,6 +19,7 @@ _GETS = {
     "/v1/models/{name}": "One of them.",
     "/livez": "200 while the process lives.",
     "/readyz": "200 while requests are taken.",
+    "/metrics": "For Prometheus; on the admin port where there is one.",
 }
 
 
