@@ -92,6 +92,7 @@ def test_the_policy_in_force_is_among_the_metrics(text_folder: Path) -> None:
             async with httpx2.AsyncClient(base_url=house.admin_url) as admin:
                 await admin.put("/admin/policy", json={"latency": {"max_lookahead": 2, "break_even_batch": "inf"}})
             assert (await bounds_of(house))["latency"] == "2,inf"
+            await until(lambda: house.desk.report.verifiers[0].in_force)
             kept = (("verifier", house.verifier_server.address),)
             assert (await scrape(house.admin_url))["saguaro_policy_in_force", kept] == 1
 

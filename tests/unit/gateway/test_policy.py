@@ -32,6 +32,11 @@ async def admin_of(house: House) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+def is_kept(house: House) -> bool:
+    """At once on an idle machine; a busy one may need a second try."""
+    return all(item.in_force for item in house.desk.report.verifiers)
+
+
 def test_until_somebody_changes_it_every_class_is_auto_at_gateway_and_verifier(text_folder: Path) -> None:
     async def scenario() -> None:
         async with running_house(text_folder) as house, admin_of(house) as admin:
@@ -39,6 +44,7 @@ def test_until_somebody_changes_it_every_class_is_auto_at_gateway_and_verifier(t
             assert before["policy"] == {"latency": AUTO, "balanced": AUTO, "throughput": AUTO}
             assert [item["in_force"] for item in before["verifiers"]] == [False]
             await house.desk.open()
+            await until(lambda: is_kept(house))
             (kept,) = (await admin.get("/admin/policy")).json()["verifiers"]
             assert kept == {"address": house.verifier_server.address, "in_force": True, "reason": None}
             assert house.verifier.policies[0] == {item: ClassPolicy() for item in TrafficClass}
@@ -46,7 +52,7 @@ def test_until_somebody_changes_it_every_class_is_auto_at_gateway_and_verifier(t
     asyncio.run(scenario())
 
 
-def test_a_policy_put_at_the_admin_port_is_at_the_verifier_when_the_answer_comes(text_folder: Path) -> None:
+def test_a_policy_put_at_the_admin_port_is_pushed_to_the_verifier(text_folder: Path) -> None:
     change = {"latency": {"break_even_batch": "inf", "max_lookahead": 3}, "throughput": {"acceptance": "rejection"}}
 
     async def scenario() -> None:
@@ -54,7 +60,8 @@ def test_a_policy_put_at_the_admin_port_is_at_the_verifier_when_the_answer_comes
             answer = await admin.put("/admin/policy", json=change)
             assert answer.status_code == 200, answer.text
             assert answer.json()["policy"]["latency"] == AUTO | {"break_even_batch": "inf", "max_lookahead": 3}
-            assert answer.json()["verifiers"][0]["in_force"]
+            assert answer.json()["verifiers"][0]["address"] == house.verifier_server.address
+            await until(lambda: is_kept(house))
             assert house.verifier.policies[-1][LATENCY] == ClassPolicy(3, math.inf)
             assert house.verifier.policies[-1][THROUGHPUT] == ClassPolicy(acceptance=AcceptanceMode.REJECTION)
             # What GET says can be PUT again; a class that is left out stays.
@@ -74,7 +81,8 @@ def test_grpc_reads_and_sets_the_same_policy(text_folder: Path) -> None:
             bounds = common_pb2.ClassPolicy(max_lookahead_tokens=0, break_even_batch=0)
             change = gateway_pb2.GatewayServiceSetPolicyRequest(policy=common_pb2.TrafficPolicy(latency=bounds))
             changed = await stub.SetPolicy(change)
-            assert [item.in_force for item in changed.verifiers] == [True]
+            assert [item.address for item in changed.verifiers] == [house.verifier_server.address]
+            await until(lambda: is_kept(house))
             read = await stub.GetPolicy(gateway_pb2.GatewayServiceGetPolicyRequest())
             policy = TrafficPolicy(latency=ClassPolicy(0, 0.0))
             assert traffic_policy_from_proto(read.policy) == house.desk.report.policy == policy

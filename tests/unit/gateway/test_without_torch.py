@@ -30,8 +30,8 @@ print(*sorted(set(name.partition(".")[0] for name in sys.modules) & {blocked!r})
 
 @pytest.mark.parametrize(
     ("modules", "blocked"),
-    [("gateway.__main__", HEAVY), ("saguaro.client", OF_SERVICES)],
-    ids=["gateway", "client"],
+    [("gateway.__main__, saguaro.cli, saguaro.cli.up", HEAVY), ("saguaro.client", OF_SERVICES)],
+    ids=["gateway and command line", "client"],
 )
 def test_it_runs_where_these_packages_are_not_installed(modules: str, blocked: set[str]) -> None:
     program = PROGRAM.format(modules=modules, blocked=blocked)
