@@ -24,7 +24,7 @@ def generation_requests(
         GenerationRequest(
             request_id=request_id if index == 0 else f"{request_id}/{index}",
             prompt=prompt,
-            sampling=replace(sampling, choice=sampling.choice + index),
+            sampling=sampling if index == 0 else replace(sampling, choice=sampling.choice + index),
             max_tokens=request.max_tokens,
             ignore_eos=request.ignore_eos,
             disable_speculation=request.disable_speculation,
