@@ -11,9 +11,13 @@ from typing import Any
 
 from gateway.answers import Answers, check_tokenizer
 from gateway.guard import Guard, KeysFile, is_loopback, longest_call_seconds
+from gateway.http.admin import admin_app
 from gateway.http.app import HttpDoor
 from gateway.http.replies import Document
 from gateway.http.server import HttpServer
+from gateway.metrics import GatewayMetrics
+from gateway.policy import PolicyDesk
+from gateway.policy_metrics import PolicyCollector
 from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.sessions import Sessions, StoreLimits, open_store
@@ -26,6 +30,7 @@ from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
 from saguaro.progress import report_progress
 from saguaro.server import dial_tls, run_service, serve
+from saguaro.types import TrafficPolicy
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -39,14 +44,19 @@ async def main(settings: GatewaySettings) -> None:
         keepalive_seconds=settings.keepalive_seconds,
         tls=dial_tls(settings),
     )
+    desk = PolicyDesk(TrafficPolicy().changed(settings.policy.by_class()), verifiers)
+    metrics = GatewayMetrics()
+    metrics.registry.register(PolicyCollector(desk))
     guard = Guard()
     servicer = GatewayServicer(settings.request_timeout_seconds)
     door = HttpDoor(
         request_timeout_seconds=settings.request_timeout_seconds,
         max_body_bytes=settings.max_message_bytes,
         guard=guard,
+        metrics=metrics.registry if settings.admin_port is None else None,
     )
     http = HttpServer(settings, door.app)
+    admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
     store = open_store(settings.session_store, StoreLimits(settings.session_ttl_seconds, settings.max_sessions))
     bounds = StreamBounds(settings.resume_seconds, settings.max_concurrent_requests)
     events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
@@ -56,11 +66,13 @@ async def main(settings: GatewaySettings) -> None:
         return [gateway_pb2.DESCRIPTOR.services_by_name["GatewayService"].full_name]
 
     async def ready() -> None:
+        await admin.start()
         await http.start()
         await verifiers.start()
-        answers = await _open(settings, verifiers)
+        answers = await _open(settings, verifiers, metrics)
+        await desk.open()
         sessions = Sessions(answers, store, max_tokens=settings.max_session_tokens)
-        servicer.open(answers, sessions, events)
+        servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)
 
     async def drain() -> None:
@@ -72,6 +84,7 @@ async def main(settings: GatewaySettings) -> None:
         await events.close()
         await chunks.close()
         await store.close()
+        await admin.stop()  # late, so that a drain can be watched
         await verifiers.close()
 
     async with _keys(settings, guard):
@@ -96,7 +109,7 @@ def _keys(settings: GatewaySettings, guard: Guard) -> contextlib.AbstractAsyncCo
     return contextlib.nullcontext()
 
 
-async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:
+async def _open(settings: GatewaySettings, verifiers: VerifierPool, metrics: GatewayMetrics) -> Answers:
     """What the gateway answers with.
 
     The verifiers come first: started at the same time, they may still convert or download the model, and once one
@@ -119,7 +132,12 @@ async def _open(settings: GatewaySettings, verifiers: VerifierPool) -> Answers:
         max_answer_tokens=settings.max_answer_tokens,
     )
     return Answers(
-        text, verifiers, limits, patience_seconds=settings.failover_seconds, log_prompts=settings.log_prompts
+        text,
+        verifiers,
+        limits,
+        metrics,
+        patience_seconds=settings.failover_seconds,
+        log_prompts=settings.log_prompts,
     )
 
 

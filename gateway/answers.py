@@ -6,17 +6,28 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from gateway.choice import Choice
 from gateway.guard import current_principal
 from gateway.interleave import interleaved
+from gateway.metrics import GatewayMetrics
 from gateway.requests import Limits, generation_requests, resolve_sampling
 from gateway.text import TextModel
 from gateway.tools import explained
 from gateway.verifiers import Generation, VerifierPool
-from saguaro.answers import AnswerDelta, AnswerEvent, AnswerPrompt, AnswerRequest, AnswerStarted, ServedModel
+from saguaro.answers import (
+    AnswerDelta,
+    AnswerEvent,
+    AnswerPrompt,
+    AnswerRequest,
+    AnswerStarted,
+    Prompt,
+    ServedModel,
+    TokenPrompt,
+)
 from saguaro.errors import ConfigurationError, DeadlineExceeded, InvalidRequest, Unavailable
+from saguaro.tools import Tool
 from saguaro.types import (
     GenerationFinished,
     GenerationRequest,
@@ -49,6 +60,7 @@ class Answers:
         text: TextModel,
         verifiers: VerifierPool,
         limits: Limits,
+        metrics: GatewayMetrics,
         *,
         patience_seconds: float,
         log_prompts: bool = False,
@@ -56,6 +68,7 @@ class Answers:
         self._text = text
         self._verifiers = verifiers
         self._limits = limits
+        self._metrics = metrics
         self._patience_seconds = patience_seconds
         self._log_prompts = log_prompts
         self._num_running = 0
@@ -64,6 +77,16 @@ class Answers:
         self, request: AnswerRequest, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
         """Started, deltas, one Finished a choice. Raises from the error tree; closing the iterator early aborts all."""
+        with self._metrics.meter(request.traffic_class) as meter:
+            events = self._events(request, request_id, timeout_seconds)
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    meter.take(event)
+                    yield event
+
+    async def _events(
+        self, request: AnswerRequest, request_id: str, timeout_seconds: float
+    ) -> AsyncGenerator[AnswerEvent]:
         request = self._limits.bounded(request)
         validate_answer_request(request)
         allowance = current_principal().allowance
@@ -75,8 +98,7 @@ class Answers:
             if calling is not None:
                 sampling = calling.constrained(sampling)
             validate_sampled_tokens(sampling, info.model)
-            # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
-            prompt = await asyncio.to_thread(self._text.encode_prompt, request.prompt, use.tools if use else ())
+            prompt = await self._tokens_of(request.prompt, use.tools if use else ())
             validate_prompt(prompt, info.model)
             self._limits.check_prompt(prompt)
             allowance.spend_tokens(len(prompt))
@@ -102,6 +124,12 @@ class Answers:
                         yield event
             except DeadlineExceeded:
                 raise DeadlineExceeded(f"the answer was not finished within {timeout_seconds:g} s") from None
+
+    async def _tokens_of(self, prompt: Prompt, tools: Sequence[Tool]) -> TokenIds:
+        if isinstance(prompt, TokenPrompt):
+            return prompt.token_ids
+        # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
+        return await asyncio.to_thread(self._text.encode_prompt, prompt, tools)
 
     async def _choice(
         self,
@@ -199,11 +227,15 @@ class Answers:
             raise InvalidRequest("n", f"n is {num_choices}; this gateway takes {most} answers at once")
         if self._num_running + num_choices > most:
             raise Unavailable(f"{self._num_running} answers are in flight; this gateway takes {most} at once")
-        self._num_running += num_choices
+        self._count(num_choices)
         try:
             yield
         finally:
-            self._num_running -= num_choices
+            self._count(-num_choices)
+
+    def _count(self, num_choices: int) -> None:
+        self._num_running += num_choices
+        self._metrics.running.set(self._num_running)
 
 
 def check_tokenizer(text: TextModel, info: VerifierInfo) -> None:

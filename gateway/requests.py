@@ -51,7 +51,7 @@ def generation_requests(
         GenerationRequest(
             request_id=request_id if index == 0 else f"{request_id}/{index}",
             prompt=prompt,
-            sampling=replace(sampling, choice=sampling.choice + index),
+            sampling=sampling if index == 0 else replace(sampling, choice=sampling.choice + index),
             max_tokens=request.max_tokens,
             ignore_eos=request.ignore_eos,
             disable_speculation=request.disable_speculation,
@@ -59,6 +59,7 @@ def generation_requests(
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs and index == 0,
             top_logprobs=request.top_logprobs,
+            traffic_class=request.traffic_class,
         )
         for index in range(request.n)
     ]

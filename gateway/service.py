@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.policy import PolicyDesk
 from gateway.sessions import Sessions
 from gateway.streams import Numbered, Streams, numbered
 from saguaro.answers import AnswerEvent
@@ -14,6 +15,7 @@ from saguaro.server import current_request_id
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_to_proto, answer_request_from_proto, served_model_to_proto
+from saguaro.wire.policy import policy_change_response, policy_changes_from_proto, policy_response
 from saguaro.wire.sessions import messages_from_proto, session_to_proto
 
 
@@ -25,17 +27,24 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
 
     def __init__(self, request_timeout_seconds: float) -> None:
         self._request_timeout_seconds = request_timeout_seconds
+        self._desk: PolicyDesk | None = None
         self._answers: Answers | None = None
 
-    def open(self, answers: Answers, sessions: Sessions, streams: Streams[AnswerEvent]) -> None:
+    def open(self, answers: Answers, sessions: Sessions, streams: Streams[AnswerEvent], desk: PolicyDesk) -> None:
         """Give the servicer what it answers with; the doorkeeper holds calls back until then."""
-        self._answers, self._sessions, self._streams = answers, sessions, streams
+        self._answers, self._sessions, self._streams, self._desk = answers, sessions, streams, desk
 
     @property
     def answers(self) -> Answers:
         """What the servicer answers with."""
         assert self._answers is not None, "calls are admitted after open()"
         return self._answers
+
+    @property
+    def desk(self) -> PolicyDesk:
+        """Where the policy is read and changed."""
+        assert self._desk is not None, "calls are admitted after open()"
+        return self._desk
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> AsyncIterator[pb.GenerateResponse]:
         """Generates after a prompt and streams the answer."""
@@ -87,6 +96,18 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """What can be asked for."""
         return pb.ListModelsResponse(models=map(served_model_to_proto, await self.answers.served_models()))
+
+    async def GetPolicy(
+        self, request: pb.GatewayServiceGetPolicyRequest, context: Any
+    ) -> pb.GatewayServiceGetPolicyResponse:
+        """How far requests of each traffic class are speculated."""
+        return policy_response(self.desk.report)
+
+    async def SetPolicy(
+        self, request: pb.GatewayServiceSetPolicyRequest, context: Any
+    ) -> pb.GatewayServiceSetPolicyResponse:
+        """Changes that at every verifier."""
+        return policy_change_response(await self.desk.change(policy_changes_from_proto(request.policy)))
 
 
 async def _responses(stream: AsyncGenerator[Numbered[AnswerEvent]]) -> AsyncGenerator[pb.GenerateResponse]:

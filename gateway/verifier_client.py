@@ -9,9 +9,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from gateway.policy_push import PolicyPush
 from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
-from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, VerifierInfo
+from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, KeptPolicy, TrafficPolicy, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.status import error_of
 from saguaro.wire.verifier import (
@@ -46,9 +47,11 @@ class VerifierClient:
         self._channel = open_aio_channel(address, tls, options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
+        self._policy = PolicyPush(self._channel, self._stub, address)
 
     async def close(self) -> None:
         """Ends running generations too."""
+        await self._policy.close()
         await self._channel.close()
 
     async def info(self) -> VerifierInfo:
@@ -109,6 +112,15 @@ class VerifierClient:
             await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise _away(self._failed(error)) from None
+
+    async def apply(self, policy: TrafficPolicy) -> tuple[KeptPolicy, ...]:
+        """Keep the verifier to the policy from now on, whenever it joins; returns within a second."""
+        return (await self._policy.apply(policy),)
+
+    @property
+    def kept(self) -> tuple[KeptPolicy, ...]:
+        """Whether it keeps to what was applied last."""
+        return (self._policy.kept,)
 
     def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
         typed = error_of(error, self.peer)

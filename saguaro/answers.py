@@ -14,6 +14,7 @@ from saguaro.types import (
     TokenIds,
     TokenLogprobs,
     TokenProvenance,
+    TrafficClass,
 )
 
 
@@ -84,6 +85,7 @@ class AnswerRequest:
     resumable: bool = False
     include_text_lengths: bool = False
     tool_use: ToolUse | None = None
+    traffic_class: TrafficClass = TrafficClass.BALANCED
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from saguaro.answers import AnswerRequest, ChatPrompt
 from saguaro.errors import InvalidRequest, ModelNotFound
 from saguaro.tool_validation import validate_messages, validate_tool_use
-from saguaro.types import Constraint, ConstraintKind, ModelIdentity, SamplingParams
+from saguaro.types import ClassPolicy, Constraint, ConstraintKind, ModelIdentity, SamplingParams, TrafficClass
 
 MAX_TEMPERATURE = 100.0
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0  # logits stay far inside float32
@@ -21,6 +21,7 @@ MAX_STOP_TOKENS = 128
 MAX_STOP_STRINGS, MAX_STOP_CHARACTERS = 16, 1024
 MAX_TOP_LOGPROBS = 20
 MAX_CHOICES = 128
+MAX_LOOKAHEAD = 16
 # Compiling takes time, and stack, that grow with the text, some of it quadratically; these keep it below a second.
 MAX_CONSTRAINT_BYTES = {
     ConstraintKind.JSON_SCHEMA: 65536,
@@ -45,6 +46,19 @@ def validate_answer_request(request: AnswerRequest) -> None:
         validate_tool_use(request.tool_use)
     if isinstance(request.prompt, ChatPrompt):
         validate_messages(request.prompt.messages)
+
+
+def validate_policies(policies: Mapping[TrafficClass, ClassPolicy]) -> None:
+    """Raise InvalidRequest, naming the field, the value and the bound, for bounds that bound nothing."""
+    for traffic_class, policy in policies.items():
+        path = f"policy.{traffic_class.name.lower()}"
+        if policy.max_lookahead is not None:
+            _within(
+                f"{path}.max_lookahead", policy.max_lookahead, 0, MAX_LOOKAHEAD, f"from 0 (plain) to {MAX_LOOKAHEAD}"
+            )
+        threshold = policy.break_even_batch
+        if threshold is not None and not threshold >= 0:
+            raise _refused(f"{path}.break_even_batch", threshold, "0 (never waits) or more, infinite to wait always")
 
 
 def validate_sampling(sampling: SamplingParams) -> None:

@@ -7,11 +7,12 @@ import sys
 import grpc
 
 from saguaro.config import SpeculatorSettings
-from saguaro.server import run_service, serve
+from saguaro.server import metrics_served, run_service, serve
 
 
 async def _main(settings: SpeculatorSettings) -> None:
     from saguaro.v1.speculator_pb2_grpc import add_SpeculatorServiceServicer_to_server
+    from speculator_service.metrics import SpeculatorCollector
     from speculator_service.service import SpeculatorService
     from speculator_service.worker import SpeculatorWorker
 
@@ -22,9 +23,10 @@ async def _main(settings: SpeculatorSettings) -> None:
         add_SpeculatorServiceServicer_to_server(service, server)
         return ["saguaro.v1.SpeculatorService"]
 
-    await serve(
-        settings, register, role="speculator", ready=worker.start, on_drain=service.end_streams, on_stop=worker.stop
-    )
+    with metrics_served(settings, SpeculatorCollector(lambda: getattr(worker, "scheduler", None))):
+        await serve(
+            settings, register, role="speculator", ready=worker.start, on_drain=service.end_streams, on_stop=worker.stop
+        )
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ class DraftScheduler:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._runner = runner
+        self.blocks = runner.block_manager
         self._limits = limits
         self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv, compiler)
         self._new_statistics = lambda: OutcomeStatistics(
@@ -70,6 +71,8 @@ class DraftScheduler:
         self.forward_time = ForwardTime()
         self._draft_rows = DraftRows(runner.device, runner.vocab_size)
         self._num_rows = 0  # of the last step of trees
+        # For scrapes; the engine thread alone counts.
+        self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
@@ -104,6 +107,16 @@ class DraftScheduler:
         """Open sequences of all streams."""
         return sum(len(stream.sessions) for stream in self._streams)
 
+    @property
+    def num_streams(self) -> int:
+        """Verifiers that are connected."""
+        return len(self._streams)
+
+    @property
+    def num_stale(self) -> int:
+        """Messages of rounds that were over, of all streams that ever were."""
+        return self._num_stale_ended + sum(stream.num_stale for stream in self._streams)
+
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
@@ -126,6 +139,7 @@ class DraftScheduler:
         stream.end_all()
         if stream in self._streams:
             self._streams.remove(stream)
+            self._num_stale_ended += stream.num_stale
 
     def _reap_orphans(self) -> None:
         oldest_ns = self._clock_ns() - int(self._limits.lease_seconds * 1e9)
@@ -183,6 +197,9 @@ class DraftScheduler:
         for work in works:
             work.session.taken_ns = work.session.taken_ns or started_ns
         logits = self._runner.forward([work.chunk for work in works])
+        self.num_forwards += 1
+        self.num_rows += sum(len(work.chunk.token_ids) for work in works)
+        self.busy_ns += self._clock_ns() - started_ns
         trees, growing = [], []
         for index, work in enumerate(works):
             if work.branches is not None:
@@ -238,6 +255,7 @@ class DraftScheduler:
             item = session.entries_to_send(now_ns, self._step_ns())
             if item is not None:
                 entries.append(item)
+        self.num_entries += len(entries)
         if entries or stream.statuses:
             statuses, stream.statuses = tuple(stream.statuses), []
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))

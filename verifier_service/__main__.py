@@ -7,11 +7,12 @@ import sys
 import grpc
 
 from saguaro.config import VerifierSettings
-from saguaro.server import run_service, serve
+from saguaro.server import metrics_served, run_service, serve
 
 
 async def _main(settings: VerifierSettings) -> None:
     from saguaro.v1.verifier_pb2_grpc import add_VerifierServiceServicer_to_server
+    from verifier_service.metrics import VerifierCollector
     from verifier_service.service import VerifierService
     from verifier_service.worker import VerifierWorker
 
@@ -21,7 +22,8 @@ async def _main(settings: VerifierSettings) -> None:
         add_VerifierServiceServicer_to_server(VerifierService(worker), server)
         return ["saguaro.v1.VerifierService"]
 
-    await serve(settings, register, role="verifier", ready=worker.start, on_stop=worker.stop)
+    with metrics_served(settings, VerifierCollector(lambda: getattr(worker, "loop", None))):
+        await serve(settings, register, role="verifier", ready=worker.start, on_stop=worker.stop)
 
 
 if __name__ == "__main__":

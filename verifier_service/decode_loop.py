@@ -31,6 +31,7 @@ from verifier_service.audit import Auditor
 from verifier_service.scheduler import Scheduler
 from verifier_service.sequence import EventSink, Sequence
 from verifier_service.speculations import Speculations
+from verifier_service.tally import RoundTally
 from verifier_service.target_rows import TargetRows
 from verifier_service.traffic import Traffic
 
@@ -58,11 +59,12 @@ class DecodeLoop:
     ) -> None:
         self.speculations = speculations
         self.traffic = Traffic(clock_ns)
+        self.tally = RoundTally()
         self.scheduler = Scheduler(
             runner.block_manager,
             max_running=max_running,
             prefill_chunk_tokens=prefill_chunk_tokens,
-            on_admit=lambda sequence: speculations.open(sequence, sequence.round),
+            on_admit=self._admitted,
             on_preempt=speculations.close,
         )
         self._runner = runner
@@ -160,6 +162,11 @@ class DecodeLoop:
         else:
             self.scheduler.add(sequence)
 
+    def _admitted(self, sequence: Sequence) -> None:
+        if sequence.round == 0:
+            self.tally.admitted(self._clock_ns() - sequence.submitted_ns)
+        self.speculations.open(sequence, sequence.round)
+
     def _poll_waiting(self) -> None:
         now_ns = self._clock_ns()
         for sequence in self.scheduler.running:
@@ -202,6 +209,7 @@ class DecodeLoop:
             started_ns=started_ns - sequence.submitted_ns,
             drafting_started_ns=_since(sequence.submitted_ns, passed.drafting_started_ns) if drafting_ns else None,
         )
+        self.tally.count(report, run)
         sequence.end_round(report)
         sequence.ready_since_ns = ended_ns
         if sequence.request.logprobs:

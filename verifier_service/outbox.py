@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from saguaro.core.link_time import LinkTime
 from saguaro.types import CloseSequence, CommitRound, OpenSequence, SpeculationEntries, VerifierFrame
@@ -19,23 +20,43 @@ class _Asked:
     at_ns: int
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """For sequences that want the same lookahead."""
+
+    opens: list[OpenSequence] = field(default_factory=list)
+    commits: list[CommitRound] = field(default_factory=list)
+
+
 class Outbox:
-    """Opens, commits and closes of one step, sent as one frame. The engine thread's, but for `observe`."""
+    """Opens, commits and closes of one step. The engine thread's, but for `observe`.
+
+    They go out as one frame, or as one a lookahead where traffic classes want different ones: a frame has one for all.
+    """
 
     def __init__(self) -> None:
-        self.opens: list[OpenSequence] = []
-        self.commits: list[CommitRound] = []
         self.closes: list[CloseSequence] = []
+        self._gathered: defaultdict[int, _Gathered] = defaultdict(_Gathered)
         self._step_id = 0
         self._link = LinkTime()
         self._asked: dict[int, _Asked] = {}
 
+    def open(self, opened: OpenSequence, lookahead: int) -> None:
+        """A sequence that wants speculations of `lookahead` tokens."""
+        self._gathered[lookahead].opens.append(opened)
+
+    def commit(self, commit: CommitRound, lookahead: int) -> None:
+        """A round's outcome, of a sequence that wants speculations of `lookahead` tokens."""
+        self._gathered[lookahead].commits.append(commit)
+
     def clear(self) -> None:
         """Nothing of this goes out any more."""
-        self.opens, self.commits, self.closes = [], [], []
+        self.closes = []
+        self._gathered.clear()
 
     def forget_link(self) -> None:
-        """The next speculator may be elsewhere."""
+        """The next speculator may be elsewhere; nothing of this goes out to it."""
+        self.clear()
         self._link = LinkTime()
         self._asked.clear()
 
@@ -50,29 +71,28 @@ class Outbox:
             self._link.observe(now_ns - asked.at_ns - entries.queued_ns - entries.drafting_ns)
 
     def flush(
-        self,
-        send: Send | None,
-        *,
-        lookahead: int,
-        budget: int,
-        cached_scale: float,
-        expected_forward_ns: int,
-        now_ns: int,
+        self, send: Send | None, *, budget: int, cached_scale: float, expected_forward_ns: int, now_ns: int
     ) -> None:
         """Send what has gathered. From `expected_forward_ns` the speculator has what the frames' own way leaves."""
-        if send is not None and (self.opens or self.commits or self.closes):
+        if send is None:
+            self.clear()
+            return
+        if self.closes and not self._gathered:
+            self._gathered[0] = _Gathered()
+        for lookahead, gathered in self._gathered.items():
             self._step_id += 1
-            for commit in self.commits:
+            for commit in gathered.commits:
                 self._asked[commit.sequence_id] = _Asked(commit.round + 1, now_ns)
+            closes, self.closes = self.closes, []
             send(
                 VerifierFrame(
                     step_id=self._step_id,
                     lookahead=lookahead,
                     budget=budget,
                     soft_deadline_ns=max(expected_forward_ns - self._link.round_trip_ns, 1),
-                    opens=tuple(self.opens),
-                    commits=tuple(self.commits),
-                    closes=tuple(self.closes),
+                    opens=tuple(gathered.opens),
+                    commits=tuple(gathered.commits),
+                    closes=tuple(closes),
                     cached_scale=cached_scale,
                 )
             )

@@ -44,7 +44,7 @@ class Scheduler:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
         self.num_preemptions = 0
-        self._blocks = blocks
+        self.blocks = blocks
         self._max_running = max_running
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._on_admit = on_admit
@@ -85,8 +85,8 @@ class Scheduler:
         """Let sequences in while their tokens fit beside what runs."""
         while self.waiting and len(self.running) < self._max_running:
             sequence = self.waiting[0]
-            needed = -(-(len(sequence.tokens) + 1) // self._blocks.block_size)
-            if self.running and needed + self._pending_blocks() > self._blocks.num_free:
+            needed = -(-(len(sequence.tokens) + 1) // self.blocks.block_size)
+            if self.running and needed + self._pending_blocks() > self.blocks.num_free:
                 return
             self.running.append(self.waiting.popleft())
             sequence.adopt_prefix()
@@ -95,7 +95,7 @@ class Scheduler:
     def _pending_blocks(self) -> int:
         """Blocks that admitted prompts will still take before their first token."""
         return sum(
-            max(-(-(len(item.tokens) + 1) // self._blocks.block_size) - len(item.table.blocks), 0)
+            max(-(-(len(item.tokens) + 1) // self.blocks.block_size) - len(item.table.blocks), 0)
             for item in self.running
             if item.is_prefilling
         )

@@ -16,11 +16,13 @@ from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
+    AcceptanceMode,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     LookupResult,
+    OpenSequence,
     PromptLogprobs,
     Resumption,
     RoundReport,
@@ -62,6 +64,8 @@ class Sequence:
             request.sampling, stop_token_ids=(*request.sampling.stop_token_ids, *sorted(end_token_ids))
         )
         self.draws_drafts = draws_drafts(self.sampling)
+        # As a speculator has to draft for it; at temperature 0 the modes are one.
+        self.draft_mode = AcceptanceMode.REJECTION if self.draws_drafts else AcceptanceMode.COUPLED
         resumed = request.resumption or Resumption((), 0)
         self.tokens: list[int] = [*request.prompt, *resumed.token_ids]
         self.num_prompt = len(request.prompt)
@@ -226,6 +230,11 @@ class Sequence:
         if self.request.include_rounds:
             self._rounds.append(report)
         self.round += 1
+
+    def opened(self, epoch: int, round: int) -> OpenSequence:
+        """What a speculator must know of it; `round` is verified next."""
+        tokens = tuple(self.tokens)
+        return OpenSequence(self.sequence_id, epoch, round, tokens, self.sampling, self.num_prompt)
 
     def preempt(self) -> None:
         """Give all KV back; the tokens stay and are computed again later."""

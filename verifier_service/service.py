@@ -25,11 +25,13 @@ from saguaro.validation import (
     validate_logprobs,
     validate_max_tokens,
     validate_model,
+    validate_policies,
     validate_prompt,
     validate_sampled_tokens,
     validate_sampling,
     validate_vocabulary,
 )
+from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import (
     event_to_proto,
     generation_request_from_proto,
@@ -98,7 +100,7 @@ class VerifierService(VerifierServiceServicer):
 
     async def _responses(self, generation: GenerationRequest) -> AsyncGenerator[pb.VerifierServiceGenerateResponse]:
         validate(generation, self._worker.identity)
-        acceptance = generation.sampling.acceptance or self._worker.acceptance
+        acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
         constraint = await self._worker.compile(generation)
         if generation.request_id in self._stops:
@@ -133,8 +135,13 @@ class VerifierService(VerifierServiceServicer):
         return verifier_info_to_proto(self._worker.info)
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: grpc.aio.ServicerContext) -> pb.SetPolicyResponse:
-        """Change how far the verifier speculates."""
-        await self._worker.set_policy(request.policy)
+        """Change how far the verifier speculates; nothing changes where a part of it is refused."""
+        changes = policy_changes_from_proto(request.classes)
+        validate_policies(changes)
+        if request.policy:
+            await self._worker.set_planner(request.policy)
+        if changes:
+            await self._worker.keep_to(self._worker.info.classes.changed(changes))
         return pb.SetPolicyResponse()
 
     async def GetLoad(self, request: pb.GetLoadRequest, context: grpc.aio.ServicerContext) -> pb.GetLoadResponse:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.planner import Planner, RoundKind
@@ -20,14 +21,15 @@ from saguaro.types import (
     CommitRound,
     JustInTime,
     LookupResult,
-    OpenSequence,
     SequenceStatus,
     SpeculatorFrame,
     TokenProvenance,
+    TrafficPolicy,
     VerificationOutcome,
     VerifierFrame,
 )
 from verifier_service.backup import guess_without_model
+from verifier_service.class_plans import ClassPlans
 from verifier_service.local_cache import LocalCache
 from verifier_service.openings import RETRY_NS, Opening, Wait
 from verifier_service.outbox import Outbox
@@ -53,7 +55,7 @@ class Speculations:
         scale: CachedScale | None = None,
         on_stall: Callable[[], None] = lambda: None,
     ) -> None:
-        self.planner = planner
+        self.plans = ClassPlans(planner, max_lookahead)
         self.scale = scale or CachedScale(1.0)
         self.budget = self._wanted_budget = self._served_budget = max_budget
         self.detached_reason: str | None = "no speculator is attached yet"
@@ -62,7 +64,7 @@ class Speculations:
         self._on_stall = on_stall
         self._send: Callable[[VerifierFrame], None] | None = None
         self._modes: Collection[AcceptanceMode] = ()
-        self._max_lookahead = self._wanted_lookahead = max_lookahead
+        self._wanted_lookahead = max_lookahead
         self._cache = LocalCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1), vocab_size=vocab_size)
         self._patience = JustInTimeBudget(just_in_time_ns)
         self._outbox = Outbox()
@@ -71,9 +73,9 @@ class Speculations:
         self._last_epoch = 0
 
     @property
-    def lookahead(self) -> int:
-        """K in force: what the plan wants and the speculator serves."""
-        return min(self.planner.plan.lookahead, self._max_lookahead)
+    def planner(self) -> Planner:
+        """That of the policy in force."""
+        return self.plans.planner
 
     @property
     def num_stale(self) -> int:
@@ -87,8 +89,12 @@ class Speculations:
 
     def follow(self, planner: Planner, budget: int) -> None:
         """Plan by this planner from now on, with at most `budget` outcomes a round."""
-        self.planner, self._wanted_budget = planner, budget
+        self.plans, self._wanted_budget = replace(self.plans, planner=planner), budget
         self.budget = min(budget, self._served_budget)
+
+    def keep_to(self, policy: TrafficPolicy) -> None:
+        """Keep to these bounds from now on."""
+        self.plans = replace(self.plans, policy=policy)
 
     # --- the speculator comes and goes --------------------------------------------------------------------------------
 
@@ -101,7 +107,7 @@ class Speculations:
     ) -> None:
         """A speculator passed the handshake; sequences of these modes are opened there when they next commit."""
         self.detach("")
-        self._max_lookahead = min(self._wanted_lookahead, max_lookahead)
+        self.plans = replace(self.plans, max_lookahead=min(self._wanted_lookahead, max_lookahead))
         self._served_budget = max_budget
         self.budget = min(self._wanted_budget, max_budget)
         self._send, self._modes = send, modes
@@ -115,7 +121,6 @@ class Speculations:
         self._cache.close(self._openings)
         self._openings.clear()
         self._waits.clear()
-        self._outbox.clear()
         self._outbox.forget_link()
 
     def receive_entries(self, frame: SpeculatorFrame, now_ns: int) -> None:
@@ -149,22 +154,14 @@ class Speculations:
 
     def open(self, sequence: Sequence, round: int) -> None:
         """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
-        is_wanted = self._max_lookahead > 0 and not sequence.request.disable_speculation
-        if self._send is None or not is_wanted or not self._drafts_for(sequence):
+        is_wanted = self.plans.most(sequence.request.traffic_class) > 0 and not sequence.request.disable_speculation
+        if self._send is None or not is_wanted or sequence.draft_mode not in self._modes:
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
         self._cache.expect(sequence.sequence_id, self._last_epoch, round)
-        self._outbox.opens.append(
-            OpenSequence(
-                sequence.sequence_id,
-                self._last_epoch,
-                round,
-                tuple(sequence.tokens),
-                sequence.sampling,
-                sequence.num_prompt,
-            )
-        )
+        opened = sequence.opened(self._last_epoch, round)
+        self._outbox.open(opened, self.plans.lookahead(sequence.request.traffic_class))
 
     def close(self, sequence: Sequence) -> None:
         """The sequence ended here, or its KV was given up; nothing more is wanted for it."""
@@ -185,32 +182,37 @@ class Speculations:
         """
         kind = _KINDS.get(sequence.drafted_as, RoundKind.PLAIN)
         sequence.verify_next((), TokenProvenance.PLAIN)
+        most = self.plans.most(sequence.request.traffic_class)
+        if most == 0:
+            self.close(sequence)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
-            guess_without_model(sequence, self.planner, self._max_lookahead, batch)
+            guess_without_model(sequence, self.planner, most, batch)
             if opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns):
                 self.open(sequence, sequence.round + 1)
             return LookupResult.NOT_SPECULATED
         answer = self._cache.lookup(sequence.sequence_id, outcome)
         is_hit = answer.result is LookupResult.HIT
-        waits = self.lookahead > 0 and self.planner.plan.waits_on_miss and self._patience.wait_ns > 0
-        if self.lookahead > 0:
-            is_late = answer.result is LookupResult.LATE
-            self.planner.observe_lookup(hit=is_hit, depth=len(answer.token_ids), after=kind, late=is_late)
-        if is_hit and self.lookahead > 0:
-            if not self._verify_drafted(sequence, opening, answer, self.lookahead, TokenProvenance.CACHED_DRAFT):
+        plan = self.plans.plan(sequence.request.traffic_class, batch)
+        waits = plan.lookahead > 0 and plan.waits_on_miss and self._patience.wait_ns > 0
+        if plan.lookahead > 0:
+            is_cut = plan.lookahead < self.planner.plan.lookahead  # by its class, which says nothing of the draft
+            depth = None if is_cut else len(answer.token_ids)
+            self.planner.observe_lookup(hit=is_hit, depth=depth, after=kind, late=answer.result is LookupResult.LATE)
+        if is_hit and plan.lookahead > 0:
+            if not self._verify_drafted(sequence, opening, answer, plan.lookahead, TokenProvenance.CACHED_DRAFT):
                 return LookupResult.NOT_SPECULATED
             self._commit(sequence, opening, sequence.round, outcome)
         elif waits and sequence.max_speculation > 0:
-            lookahead = min(self.planner.plan.just_in_time_lookahead, self.lookahead)
+            lookahead = min(plan.just_in_time_lookahead, plan.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
             self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
-            self._outbox.commits.append(
-                CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
-            )
+            asked = CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
+            self._outbox.commit(asked, plan.lookahead)
         else:
             neighbour = self._cache.neighbour(sequence.sequence_id, outcome)
-            most = guess_without_model(sequence, self.planner, self._max_lookahead, batch, len(neighbour.token_ids))
+            num_neighbours = min(len(neighbour.token_ids), most)
+            most = guess_without_model(sequence, self.planner, most, batch, num_neighbours)
             if most and not self._verify_drafted(sequence, opening, neighbour, most, TokenProvenance.NEIGHBOUR_DRAFT):
                 return LookupResult.NOT_SPECULATED
             self._commit(sequence, opening, sequence.round, outcome)
@@ -245,7 +247,8 @@ class Speculations:
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
-            if not self._verify_drafted(sequence, opening, answer, self._max_lookahead, TokenProvenance.LATE_DRAFT):
+            most = self.plans.max_lookahead
+            if not self._verify_drafted(sequence, opening, answer, most, TokenProvenance.LATE_DRAFT):
                 sequence.wait_until_ns = None
                 return
             if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
@@ -265,8 +268,8 @@ class Speculations:
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        next_up = sequence.speculation
-        self._outbox.commits.append(CommitRound(sequence.sequence_id, opening.epoch, round, outcome, next_up))
+        commit = CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation)
+        self._outbox.commit(commit, self.plans.lookahead(sequence.request.traffic_class))
         self._cache.expect(sequence.sequence_id, opening.epoch, round + 1)
 
     def state_of(self, sequence: Sequence) -> tuple[bool, str]:
@@ -276,24 +279,20 @@ class Speculations:
             return True, ""
         if sequence.request.disable_speculation:
             return False, "the request asked for no speculation"
-        if self._max_lookahead == 0:
+        if self.plans.max_lookahead == 0:
             return False, "the verifier's lookahead is 0"
+        if self.plans.most(sequence.request.traffic_class) == 0:
+            return False, "the policy of the request's traffic class is plain decoding"
         if self.detached_reason is not None:
             return False, self.detached_reason
-        if not self._drafts_for(sequence):
+        if sequence.draft_mode not in self._modes:
             return False, "the speculator does not draft for the acceptance mode of the request"
         return False, opening.refusal if opening else "the sequence was not yet opened"
-
-    def _drafts_for(self, sequence: Sequence) -> bool:
-        """Whether the speculator knows the sequence's mode; at temperature 0 the modes are one."""
-        mode = AcceptanceMode.REJECTION if sequence.draws_drafts else AcceptanceMode.COUPLED
-        return mode in self._modes
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
         """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
         self._outbox.flush(
             self._send,
-            lookahead=self.lookahead,
             budget=self.budget,
             cached_scale=self.scale.value,
             expected_forward_ns=expected_forward_ns,

@@ -24,6 +24,8 @@ from saguaro.types import (
     ModelIdentity,
     SpeculatorFrame,
     SpeculatorInfo,
+    TrafficClass,
+    TrafficPolicy,
     VerifierInfo,
 )
 from verifier_service.audit import Auditor
@@ -152,10 +154,12 @@ class VerifierWorker:
 
     # --- for the service ----------------------------------------------------------------------------------------------
 
-    @property
-    def acceptance(self) -> AcceptanceMode:
-        """The mode of requests that name none."""
-        return AcceptanceMode[self._settings.acceptance.upper()]
+    def acceptance(self, traffic_class: TrafficClass) -> AcceptanceMode:
+        """The mode of requests of the class that name none."""
+        return (
+            self.speculations.plans.policy.of(traffic_class).acceptance
+            or AcceptanceMode[self._settings.acceptance.upper()]
+        )
 
     async def compile(self, request: GenerationRequest) -> ConstraintState | None:
         """What `submit` needs of a request: its constraint, where the output begins, or goes on if it was resumed.
@@ -197,17 +201,24 @@ class VerifierWorker:
             constraint=constraint,
         )
 
-    async def set_policy(self, text: str) -> None:
-        """Follow the policy from the next step on; returns when it is in force. Raises InvalidRequest."""
+    async def set_planner(self, text: str) -> None:
+        """Plan by "auto" or "fixed:.." from the next step on; returns when it is in force. Raises InvalidRequest."""
         planner, budget = self._policies.planner(text)
-        in_force = asyncio.Event()
+        await self._on_engine_thread(lambda: self.speculations.follow(planner, budget))
 
-        def follow() -> None:
-            self.speculations.follow(planner, budget)
-            self._event_loop.call_soon_threadsafe(in_force.set)
+    async def keep_to(self, policy: TrafficPolicy) -> None:
+        """Keep to the bounds of the traffic classes from the next step on; returns when they are in force."""
+        await self._on_engine_thread(lambda: self.speculations.keep_to(policy))
 
-        self.loop.post(follow)
-        await in_force.wait()
+    async def _on_engine_thread(self, change: Callable[[], None]) -> None:
+        done = asyncio.Event()
+
+        def run() -> None:
+            change()
+            self._event_loop.call_soon_threadsafe(done.set)
+
+        self.loop.post(run)
+        await done.wait()
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -225,7 +236,7 @@ class VerifierWorker:
             speculating=reason is None,
             not_speculating_reason=reason or "",
             speculator_address=self._settings.speculator,
-            lookahead=self.speculations.lookahead,
+            lookahead=self.speculations.plans.lookahead(TrafficClass.BALANCED),
             budget=self.speculations.budget,
             break_even_batch=planner.plan.break_even_batch,
             cache_hit_rate=planner.hit_rate,
@@ -233,6 +244,7 @@ class VerifierWorker:
             predicted_plain_rate=planner.plan.plain_rate,
             num_audited=self._auditor.num_audited if self._auditor else 0,
             num_mismatched=self._auditor.num_mismatched if self._auditor else 0,
+            classes=self.speculations.plans.policy,
         )
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from starlette.routing import Route
 
 from gateway.answers import Answers
 from gateway.guard import Guard, current_principal, longest_call_seconds
+from gateway.http.admin import metrics_endpoint
 from gateway.http.bodies import ChatBody, CompletionBody
 from gateway.http.errors import HttpError, error_document, error_response, malformed
 from gateway.http.identity import Entrance, request_id_of
@@ -47,14 +49,22 @@ class HttpDoor:
     _sessions: Sessions
     _streams: Streams[Document]
 
-    def __init__(self, *, request_timeout_seconds: float, max_body_bytes: int, guard: Guard | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        request_timeout_seconds: float,
+        max_body_bytes: int,
+        guard: Guard | None = None,
+        metrics: CollectorRegistry | None = None,
+    ) -> None:
+        """`metrics` where they are not apart, on the admin port."""
         self._request_timeout_seconds = request_timeout_seconds
         self._max_body_bytes = max_body_bytes
         self._answers: Answers | None = None
         self._closed_because = "the gateway is starting"
         routes = [
             Route("/livez", _live),
-            Route("/readyz", self._ready),
+            Route("/readyz", self.ready),
             Route("/openapi.json", _openapi),
             Route("/v1/models", _guarded(self._models, {})),
             Route("/v1/models/{name:path}", _guarded(self._model, {})),
@@ -66,6 +76,8 @@ class HttpDoor:
             Route("/v1/streams/{request_id:path}", _guarded(self._resume_stream, _RESUMED)),
             Route("/v1/streams/{request_id:path}", _guarded(self._cancel_stream, {}), methods=["DELETE"]),
         ]
+        if metrics is not None:
+            routes.append(Route("/metrics", metrics_endpoint(metrics)))
         self.app = Entrance(
             Starlette(routes=routes, exception_handlers={HTTPException: _no_route}),
             guard or Guard(),
@@ -80,7 +92,8 @@ class HttpDoor:
         """Refuse new requests with `because`; running ones go on."""
         self._answers, self._closed_because = None, because
 
-    async def _ready(self, request: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
+        """200 while requests are taken."""
         if self._answers is None:
             return PlainTextResponse(self._closed_because, 503)
         if self._answers.is_full:

@@ -18,7 +18,7 @@ from gateway.http.tools import ToolBody, ToolChoice, tool_use
 from saguaro.answers import AnswerRequest, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
 from saguaro.tools import ToolUse
-from saguaro.types import AcceptanceMode, SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams, TrafficClass
 from saguaro.validation import MAX_TOP_LOGPROBS
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
@@ -71,6 +71,10 @@ class _GenerationBody(Strict):
         Field(description="How draft tokens are accepted. Default: the verifier's."),
     ] = None
     cached_scale: Annotated[float | None, Field(description="C of Saguaro sampling, in rejection mode.")] = None
+    traffic_class: Annotated[
+        Literal["latency", "balanced", "throughput"] | None,
+        Field(description="What the answer is for; the deployment's policy says what follows. Default: balanced."),
+    ] = None
     disable_speculation: Annotated[bool | None, Field(description="Decode plainly.")] = None
     include_rounds: Annotated[bool | None, Field(description="Every round in metrics.speculative_decoding.")] = None
     session_id: Annotated[
@@ -122,6 +126,7 @@ class _GenerationBody(Strict):
             session_id=self.session_id,
             resumable=bool(self.resumable),
             tool_use=tools,
+            traffic_class=TrafficClass[(self.traffic_class or "balanced").upper()],
         )
 
     def _sampling(self) -> SamplingParams:

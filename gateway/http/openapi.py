@@ -24,6 +24,7 @@ _GETS = {
     "/v1/streams/{request_id}": "The rest of a resumable answer, after the event that Last-Event-ID names.",
     "/livez": "200 while the process lives.",
     "/readyz": "200 while requests are taken.",
+    "/metrics": "For Prometheus; on the admin port where there is one.",
 }
 _DELETES = {
     "/v1/sessions/{session_id}": "Forget a conversation.",

@@ -22,8 +22,11 @@ logger = logging.getLogger(__name__)
 class HttpServer:
     """Life: `start` (bound and serving) -> `drain` (no new connections; running requests go on) -> `stop`."""
 
-    def __init__(self, settings: GatewaySettings, app: ASGIApp) -> None:
-        self._settings = settings
+    def __init__(self, settings: GatewaySettings, app: ASGIApp, *, is_admin: bool = False) -> None:
+        """On the HTTP port of the settings, or on their admin port."""
+        self._host = settings.admin_host if is_admin else settings.host
+        self._wanted_port = settings.admin_port if is_admin else settings.http_port
+        self._name = "admin" if is_admin else "http"
         tls = port_tls(settings)
         self._scheme = "http" if tls is None else "https"
         context = None if tls is None else tls.reloading_context()
@@ -50,12 +53,11 @@ class HttpServer:
 
     async def start(self) -> None:
         """Bind and listen, unless the settings have no port. Raises ConfigurationError where it cannot be had."""
-        port = self._settings.http_port
-        if port is None:
+        if self._wanted_port is None:
             return
-        self._socket = _listening(self._settings.host, port)
+        self._socket = _listening(self._host, self._wanted_port, self._name)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
-        logger.info("HTTP on %s://%s:%d", self._scheme, self._settings.host, self.port)
+        logger.info("%s on %s://%s:%d", self._name, self._scheme, self._host, self.port)
 
     def drain(self) -> None:
         """Begin to end; `stop` waits for it."""
@@ -75,12 +77,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int, name: str) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ConfigurationError(
-            f"the gateway cannot listen for HTTP on {host}:{port}: {error.strerror}; choose another with --http-port, "
-            "or none"
+            f"the gateway cannot listen for HTTP on {host}:{port}: {error.strerror}; choose another with "
+            f"--{name}-port, or none"
         ) from None

@@ -13,7 +13,7 @@ from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
 from saguaro.channel import Tls
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
-from saguaro.types import ModelIdentity, VerifierInfo
+from saguaro.types import KeptPolicy, ModelIdentity, TrafficPolicy, VerifierInfo
 
 # A verifier that has a prompt's beginning gets the prompt, unless it has that many sequences more than the least loaded
 # one and half as many again: then a prefill elsewhere costs less than the company here.
@@ -40,6 +40,7 @@ class VerifierPool:
         self._prefixes: PrefixMap[Member] = PrefixMap()
         self.members: list[Member] = []
         self._lookup: asyncio.Task[None] | None = None
+        self._policy: TrafficPolicy | None = None
 
     async def start(self) -> None:
         """Begin to look after the members; none need be usable yet."""
@@ -108,6 +109,19 @@ class VerifierPool:
             await say_ready(bool(self.usable))
             await changed.wait()
 
+    # --- what they are told -------------------------------------------------------------------------------------------
+
+    async def apply(self, policy: TrafficPolicy) -> list[KeptPolicy]:
+        """Keep all to it, those included that join later; returns within a second, whether all could be told or not."""
+        self._policy = policy
+        await asyncio.gather(*(member.client.apply(policy) for member in self.members))
+        return self.kept
+
+    @property
+    def kept(self) -> list[KeptPolicy]:
+        """Who keeps to what was applied last."""
+        return [kept for member in self.members for kept in member.client.kept]
+
     # --- who takes the next -------------------------------------------------------------------------------------------
 
     def choose(self, tokens: Sequence[int], model: ModelIdentity, without: Collection[Member] = ()) -> Member | None:
@@ -136,6 +150,8 @@ class VerifierPool:
         for address in sorted(wanted.difference(member.address for member in self.members)):
             self.members.append(self._member(address))
             self.members[-1].start()
+            if self._policy is not None:
+                await self.members[-1].client.apply(self._policy)
         gone = [item for item in self.members if item.address not in wanted and not item.is_usable and item.is_idle]
         for member in gone:
             self.members.remove(member)

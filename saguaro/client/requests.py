@@ -9,7 +9,7 @@ from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, Text
 from saguaro.client.constraint import JsonSchema, constraint_of
 from saguaro.client.tools import MessageLike, ToolLike, message_of, tool_use_of
 from saguaro.errors import InvalidRequest
-from saguaro.types import AcceptanceMode, SamplingParams
+from saguaro.types import AcceptanceMode, SamplingParams, TrafficClass
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.validation import validate_answer_request
 from saguaro.wire.gateway import answer_request_to_proto
@@ -48,7 +48,8 @@ class GenerateOptions(TypedDict, total=False):
 
     How: model: "" takes the one that is served. speculation: False decodes plainly. acceptance: "coupled", where it
     changes no token, or "rejection", where it changes no probability; the service's choice where None. cached_scale:
-    C of Saguaro sampling in rejection mode, 0 to 1, likewise.
+    C of Saguaro sampling in rejection mode, 0 to 1, likewise. traffic_class: "latency" where somebody waits for each
+    token, "throughput" where nobody does, "balanced"; the deployment's policy says what follows.
     """
 
     temperature: float
@@ -82,6 +83,7 @@ class GenerateOptions(TypedDict, total=False):
     speculation: bool
     acceptance: str | None
     cached_scale: float | None
+    traffic_class: str
 
 
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
@@ -106,6 +108,7 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         top_logprobs=options.get("top_logprobs", 0),
         include_text_lengths=options.get("include_text_lengths", False),
         tool_use=use,
+        traffic_class=_traffic_class(options.get("traffic_class", "balanced")),
     )
     if use is not None and not isinstance(request.prompt, ChatPrompt):
         raise InvalidRequest("chat.tools", "tools are given, but the prompt is no chat; give messages")
@@ -139,6 +142,13 @@ def _acceptance(name: str | None) -> AcceptanceMode | None:
     if name is not None and name not in known:
         raise InvalidRequest("sampling.acceptance", f'acceptance is "{name}"; it must be one of {", ".join(known)}')
     return None if name is None else known[name]
+
+
+def _traffic_class(name: str) -> TrafficClass:
+    known = {item.name.lower(): item for item in TrafficClass}
+    if name not in known:
+        raise InvalidRequest("traffic_class", f'traffic_class is "{name}"; it must be one of {", ".join(known)}')
+    return known[name]
 
 
 def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:

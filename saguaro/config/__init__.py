@@ -1,14 +1,9 @@
-"""Configured once, at the edge: what can be set (`services`) and where settings come from (`sources`)."""
+"""Configured once, at the edge: what can be set (`services`, `gateway`) and where settings come from (`sources`)."""
 
-from saguaro.config.services import (
-    SETTINGS,
-    GatewaySettings,
-    ModelSettings,
-    ServiceSettings,
-    SpeculatorSettings,
-    VerifierSettings,
-    parse_cores,
-)
+from saguaro.config.cores import parse_cores
+from saguaro.config.gateway import SETTINGS, GatewaySettings
+from saguaro.config.policy import ClassPolicySettings, PolicySettings, policy_document
+from saguaro.config.services import ModelSettings, ServiceSettings, SpeculatorSettings, VerifierSettings
 from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings
 from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
@@ -21,6 +16,9 @@ __all__ = [
     "VerifierSettings",
     "SpeculatorSettings",
     "GatewaySettings",
+    "PolicySettings",
+    "ClassPolicySettings",
+    "policy_document",
     "load_settings",
     "read_settings",
     "parse_cores",

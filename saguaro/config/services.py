@@ -1,4 +1,4 @@
-"""The settings of the three services: what each is, what it trades, and its bounds. `sources` reads them.
+"""The settings of verifier and speculator: what each is, what it trades, and its bounds. `sources` reads them.
 
 Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), over a TOML file (tables [verifier],
 [speculator], [gateway]), over the defaults here.
@@ -6,12 +6,12 @@ Frozen once read. Flags win over the environment (`SAGUARO_<ROLE>_<FIELD>`), ove
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from saguaro.config.cores import parse_cores
 from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -79,6 +79,10 @@ class ModelSettings(ServiceSettings):
             min_length=1,
             description="profile of a pair that is emulated in place of the models: a TOML file, or a shipped one",
         ),
+    ] = None
+    metrics_port: Annotated[
+        int | None,
+        Field(ge=0, le=65535, description="port of /metrics, for Prometheus; 0 takes a free one"),
     ] = None
     device: Annotated[
         str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="where the model runs: cpu, cuda or cuda:<index>")
@@ -230,118 +234,3 @@ class SpeculatorSettings(ModelSettings):
     lease_seconds: Annotated[
         float, Field(gt=0, le=86_400, description="silence after which a sequence is closed and its KV freed")
     ] = 60.0
-
-
-class GatewaySettings(ServiceSettings, DialTlsSettings):
-    """The public door."""
-
-    model_config = SettingsConfigDict(env_prefix="SAGUARO_GATEWAY_")
-    role: ClassVar[str] = "gateway"
-
-    port: Annotated[int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")] = 50051
-    http_port: Annotated[
-        int | None,
-        Field(ge=0, le=65535, description="port of OpenAI's API over HTTP; 0 takes a free one, none serves gRPC alone"),
-    ] = 8000
-    verifier: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="addresses of the verifiers, all of one model, with commas between; dns:///name:port is every "
-            "address of the name",
-        ),
-    ] = "127.0.0.1:50061"
-    failover_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=3600,
-            description="longest wait of an answer whose verifier was lost for one that goes on; longer survives the "
-            "restart of an only verifier, shorter tells the client sooner",
-        ),
-    ] = 30.0
-    tokenizer: Annotated[
-        str,
-        Field(min_length=1, description="model whose tokenizer and chat template are used: as the verifier's target"),
-    ] = "demo-target"
-    startup_seconds: Annotated[
-        float,
-        Field(gt=0, le=86_400, description="longest wait at start for the verifier, which may have a model to convert"),
-    ] = 600.0
-    max_concurrent_requests: Annotated[
-        int, Field(ge=1, le=1 << 20, description="answers in flight; beyond it requests are refused at once")
-    ] = 1024
-    request_timeout_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="longest life of one answer; a client may set a shorter one")
-    ] = 600.0
-    session_store: Annotated[
-        str,
-        Field(
-            pattern=r"^(memory|sqlite:///.+|rediss?://.+)$",
-            description="where sessions are kept: memory; sqlite:///absolute/path, which outlives the gateway; "
-            "redis://host:port/0, for several gateways",
-        ),
-    ] = "memory"
-    session_ttl_seconds: Annotated[
-        float, Field(ge=0.01, le=31_536_000, description="time that a session is kept after its last turn")
-    ] = 3600.0
-    max_session_tokens: Annotated[
-        int, Field(ge=2, le=1 << 24, description="tokens of a session, beyond which it takes no more turns")
-    ] = 32768
-    max_sessions: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1 << 24,
-            description="sessions that the store keeps, in memory about 10 bytes a token; beyond it none begins",
-        ),
-    ] = 4096
-    resume_seconds: Annotated[
-        float,
-        Field(
-            ge=0,
-            le=3600,
-            description="time that a resumable answer goes on without its client and is kept after its end; longer "
-            "forgives longer breaks, for work that nobody may read; 0 keeps none",
-        ),
-    ] = 0.0
-    max_prompt_tokens: Annotated[
-        int | None,
-        Field(ge=1, le=1 << 28, description="longest prompt taken; default: what the model's context takes"),
-    ] = None
-    max_answer_tokens: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            le=1 << 28,
-            description="largest max_tokens taken, and that of requests without; default: up to the model's context",
-        ),
-    ] = None
-    keys_file: Annotated[
-        Path | None,
-        Field(description="API keys, as `saguaro keys` writes them, read again on change; default: open to all"),
-    ] = None
-    log_prompts: Annotated[
-        bool,
-        Field(
-            description="whether prompts are logged: helps to find out what clients send, and tells it to all "
-            "who read logs"
-        ),
-    ] = False
-
-
-SETTINGS: tuple[type[ServiceSettings], ...] = (VerifierSettings, SpeculatorSettings, GatewaySettings)
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """ "0-3,6" as (0, 1, 2, 3, 6); ValueError for anything else."""
-    cores: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
-            raise ValueError(f'cores are "{text}"; write them as "0" or "0-3,6"')
-        low, high = int(first), int(last) if dash else int(first)
-        if high < low:
-            raise ValueError(f'cores are "{text}", but {part} counts down')
-        cores.update(range(low, high + 1))
-    return tuple(sorted(cores))

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
-from saguaro.config.services import SETTINGS, ServiceSettings
+from saguaro.config.gateway import SETTINGS
+from saguaro.config.services import ServiceSettings
 from saguaro.errors import ConfigurationError
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
@@ -137,7 +138,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _sentence(kind: type[ServiceSettings], item: Any, flags: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    name = str(item["loc"][0]) if item["loc"] else "settings"
+    name, *path = map(str, item["loc"]) if item["loc"] else ("settings",)
     source = flag_name(name) if name in flags else environment_name(kind, name) if name in environment else name
+    # Of a field that may be one of several types pydantic says which it tried.
+    source = ".".join((source, *filter(str.isidentifier, path)))
     message = str(item["msg"]).removeprefix("Value error, ")
     return f"{source} is {item['input']!r}: {message[:1].lower()}{message[1:]}"

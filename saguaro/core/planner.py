@@ -117,8 +117,8 @@ class Planner:
 
     # --- measurements -------------------------------------------------------------------------------------------------
 
-    def observe_lookup(self, *, hit: bool, depth: int, after: RoundKind, late: bool = False) -> None:
-        """A lookup after a round of that kind: whether it hit, and how long the speculation was.
+    def observe_lookup(self, *, hit: bool, depth: int | None, after: RoundKind, late: bool = False) -> None:
+        """A lookup after a round of that kind: whether it hit, and how long the speculation was; None if it was cut.
 
         `late`: nothing of the round's entries had come.
         """
@@ -129,7 +129,7 @@ class Planner:
         value = 1.0 if hit else 0.0
         self._hit_rate += (value - self._hit_rate) * _DECAY
         self._hits_after[after] += (value - self._hits_after[after]) * _DECAY
-        if hit:
+        if hit and depth is not None:
             lookahead = self._plan.lookahead
             self._depths[lookahead] += (min(depth, lookahead) - self._depths[lookahead]) * _DEPTH_DECAY
 
@@ -144,6 +144,11 @@ class Planner:
         return self._hit_rate
 
     # --- the plan -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the plan is given, not made."""
+        return self._fixed is not None
 
     @property
     def plan(self) -> Plan:

@@ -65,6 +65,11 @@ class BlockManager:
         return len(self._reference_counts)
 
     @property
+    def usage(self) -> float:
+        """Share of blocks that sequences hold, 0 to 1."""
+        return 1.0 - self.num_free / self.num_blocks
+
+    @property
     def num_free(self) -> int:
         """Blocks that nobody holds, registered ones included."""
         return len(self._blank) + len(self._reusable)

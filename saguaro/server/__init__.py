@@ -2,6 +2,7 @@
 
 from saguaro.server.doorkeeper import Gate, current_request_id, within
 from saguaro.server.grpc_server import GrpcServer, Register, serve
+from saguaro.server.metrics_port import labelled, metrics_served
 from saguaro.server.process import apply_placement, configure_logging, run_service
 from saguaro.server.tls import PortTls, dial_tls, port_tls
 
@@ -16,6 +17,8 @@ __all__ = [
     "dial_tls",
     "current_request_id",
     "within",
+    "metrics_served",
+    "labelled",
     "apply_placement",
     "configure_logging",
 ]

@@ -35,6 +35,7 @@ from saguaro.types.link import (
     SpeculatorInfo,
     VerifierFrame,
 )
+from saguaro.types.policy import ClassPolicy, KeptPolicy, PolicyReport, TrafficClass, TrafficPolicy
 from saguaro.types.sampling import (
     AcceptanceMode,
     Constraint,
@@ -46,6 +47,7 @@ from saguaro.types.sampling import (
 
 __all__ = [
     "AcceptanceMode",
+    "ClassPolicy",
     "CloseSequence",
     "CommitRound",
     "Constraint",
@@ -56,11 +58,13 @@ __all__ = [
     "GenerationRequest",
     "GenerationStarted",
     "JustInTime",
+    "KeptPolicy",
     "LookupResult",
     "ModelIdentity",
     "NotSpeculatingReason",
     "OpenSequence",
     "PROTOCOL_VERSION",
+    "PolicyReport",
     "PromptLogprobs",
     "Resumption",
     "RoundReport",
@@ -76,6 +80,8 @@ __all__ = [
     "TokenLogprobs",
     "TokenProvenance",
     "TokenRun",
+    "TrafficClass",
+    "TrafficPolicy",
     "VerificationOutcome",
     "VerifierFrame",
     "VerifierInfo",

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from saguaro.types.link import ModelIdentity
+from saguaro.types.policy import TrafficClass, TrafficPolicy
 from saguaro.types.sampling import AcceptanceMode, SamplingParams, TokenIds
 
 
@@ -65,6 +66,7 @@ class GenerationRequest:
     logprobs: bool = False
     prompt_logprobs: bool = False
     top_logprobs: int = 0
+    traffic_class: TrafficClass = TrafficClass.BALANCED
     resumption: Resumption | None = None
 
 
@@ -183,3 +185,4 @@ class VerifierInfo:
     predicted_plain_rate: float = 0.0
     num_audited: int = 0
     num_mismatched: int = 0
+    classes: TrafficPolicy = field(default_factory=TrafficPolicy)

@@ -24,33 +24,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17saguaro/v1/common.proto\x12\nsaguaro.v1\"\x16\n\x14JsonObjectConstraint\"\xaf\x04\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\x12\r\n\x05min_p\x18\x06 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\t \x01(\x01\x12)\n\nlogit_bias\x18\n \x03(\x0b\x32\x15.saguaro.v1.LogitBias\x12\x12\n\nmin_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x15\n\x0bjson_schema\x18\x14 \x01(\tH\x00\x12\x37\n\x0bjson_object\x18\x15 \x01(\x0b\x32 .saguaro.v1.JsonObjectConstraintH\x00\x12\x0f\n\x05regex\x18\x16 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x17 \x01(\tH\x00\x12.\n\nacceptance\x18\x18 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\x12\x19\n\x0c\x63\x61\x63hed_scale\x18\x19 \x01(\x01H\x04\x88\x01\x01\x42\x0c\n\nconstraintB\x08\n\x06_top_pB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x0f\n\r_cached_scale\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\xa6\x01\n\rModelIdentity\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12 \n\x18usable_vocabulary_tokens\x18\x03 \x01(\r\x12\x1c\n\x14\x63ontext_limit_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x06 \x01(\t\"\xc3\x02\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12(\n\x06lookup\x18\x04 \x01(\x0e\x32\x18.saguaro.v1.LookupResult\x12\x0f\n\x07wait_ns\x18\x05 \x01(\x04\x12\x11\n\tverify_ns\x18\x06 \x01(\x04\x12\x11\n\taccept_ns\x18\x07 \x01(\x04\x12\x13\n\x0b\x64rafting_ns\x18\x08 \x01(\x04\x12\x12\n\nsent_bytes\x18\t \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\n \x01(\x04\x12\x12\n\nstarted_ns\x18\x0b \x01(\x04\x12 \n\x13\x64rafting_started_ns\x18\x0c \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_drafting_started_ns\"\xea\x01\n\x11SpeculationReport\x12\x13\n\x0bspeculating\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnum_rounds\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x05 \x01(\r\x12\x12\n\ncache_hits\x18\x06 \x01(\r\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x07 \x01(\r\x12\x12\n\ncache_late\x18\x08 \x01(\r\x12\'\n\x06rounds\x18\t \x03(\x0b\x32\x17.saguaro.v1.RoundReport*m\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02*z\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03*\xf7\x01\n\x0fTokenProvenance\x12 \n\x1cTOKEN_PROVENANCE_UNSPECIFIED\x10\x00\x12!\n\x1dTOKEN_PROVENANCE_CACHED_DRAFT\x10\x01\x12\x1f\n\x1bTOKEN_PROVENANCE_LATE_DRAFT\x10\x02\x12\x1a\n\x16TOKEN_PROVENANCE_BONUS\x10\x03\x12\x1a\n\x16TOKEN_PROVENANCE_PLAIN\x10\x04\x12 \n\x1cTOKEN_PROVENANCE_NGRAM_DRAFT\x10\x05\x12$\n TOKEN_PROVENANCE_NEIGHBOUR_DRAFT\x10\x06*\x96\x01\n\x0cLookupResult\x12\x1d\n\x19LOOKUP_RESULT_UNSPECIFIED\x10\x00\x12\x15\n\x11LOOKUP_RESULT_HIT\x10\x01\x12\x16\n\x12LOOKUP_RESULT_MISS\x10\x02\x12\x16\n\x12LOOKUP_RESULT_LATE\x10\x03\x12 \n\x1cLOOKUP_RESULT_NOT_SPECULATED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17saguaro/v1/common.proto\x12\nsaguaro.v1\"\xad\x01\n\x0b\x43lassPolicy\x12!\n\x14max_lookahead_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1d\n\x10\x62reak_even_batch\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12.\n\nacceptance\x18\x03 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceModeB\x17\n\x15_max_lookahead_tokensB\x13\n\x11_break_even_batch\"\x91\x01\n\rTrafficPolicy\x12(\n\x07latency\x18\x01 \x01(\x0b\x32\x17.saguaro.v1.ClassPolicy\x12)\n\x08\x62\x61lanced\x18\x02 \x01(\x0b\x32\x17.saguaro.v1.ClassPolicy\x12+\n\nthroughput\x18\x03 \x01(\x0b\x32\x17.saguaro.v1.ClassPolicy\"\x16\n\x14JsonObjectConstraint\"\xaf\x04\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12\x0e\n\x06\x63hoice\x18\x05 \x01(\r\x12\r\n\x05min_p\x18\x06 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\t \x01(\x01\x12)\n\nlogit_bias\x18\n \x03(\x0b\x32\x15.saguaro.v1.LogitBias\x12\x12\n\nmin_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x15\n\x0bjson_schema\x18\x14 \x01(\tH\x00\x12\x37\n\x0bjson_object\x18\x15 \x01(\x0b\x32 .saguaro.v1.JsonObjectConstraintH\x00\x12\x0f\n\x05regex\x18\x16 \x01(\tH\x00\x12\x11\n\x07grammar\x18\x17 \x01(\tH\x00\x12.\n\nacceptance\x18\x18 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\x12\x19\n\x0c\x63\x61\x63hed_scale\x18\x19 \x01(\x01H\x04\x88\x01\x01\x42\x0c\n\nconstraintB\x08\n\x06_top_pB\x07\n\x05_seedB\x15\n\x13_repetition_penaltyB\x0f\n\r_cached_scale\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"\xa6\x01\n\rModelIdentity\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12 \n\x18usable_vocabulary_tokens\x18\x03 \x01(\r\x12\x1c\n\x14\x63ontext_limit_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x06 \x01(\t\"\xc3\x02\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12(\n\x06lookup\x18\x04 \x01(\x0e\x32\x18.saguaro.v1.LookupResult\x12\x0f\n\x07wait_ns\x18\x05 \x01(\x04\x12\x11\n\tverify_ns\x18\x06 \x01(\x04\x12\x11\n\taccept_ns\x18\x07 \x01(\x04\x12\x13\n\x0b\x64rafting_ns\x18\x08 \x01(\x04\x12\x12\n\nsent_bytes\x18\t \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\n \x01(\x04\x12\x12\n\nstarted_ns\x18\x0b \x01(\x04\x12 \n\x13\x64rafting_started_ns\x18\x0c \x01(\x04H\x00\x88\x01\x01\x42\x16\n\x14_drafting_started_ns\"\xea\x01\n\x11SpeculationReport\x12\x13\n\x0bspeculating\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x12\n\nnum_rounds\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x05 \x01(\r\x12\x12\n\ncache_hits\x18\x06 \x01(\r\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x07 \x01(\r\x12\x12\n\ncache_late\x18\x08 \x01(\r\x12\'\n\x06rounds\x18\t \x03(\x0b\x32\x17.saguaro.v1.RoundReport*m\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02*z\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x19\n\x15\x46INISH_REASON_ABORTED\x10\x03*\xf7\x01\n\x0fTokenProvenance\x12 \n\x1cTOKEN_PROVENANCE_UNSPECIFIED\x10\x00\x12!\n\x1dTOKEN_PROVENANCE_CACHED_DRAFT\x10\x01\x12\x1f\n\x1bTOKEN_PROVENANCE_LATE_DRAFT\x10\x02\x12\x1a\n\x16TOKEN_PROVENANCE_BONUS\x10\x03\x12\x1a\n\x16TOKEN_PROVENANCE_PLAIN\x10\x04\x12 \n\x1cTOKEN_PROVENANCE_NGRAM_DRAFT\x10\x05\x12$\n TOKEN_PROVENANCE_NEIGHBOUR_DRAFT\x10\x06*\x96\x01\n\x0cLookupResult\x12\x1d\n\x19LOOKUP_RESULT_UNSPECIFIED\x10\x00\x12\x15\n\x11LOOKUP_RESULT_HIT\x10\x01\x12\x16\n\x12LOOKUP_RESULT_MISS\x10\x02\x12\x16\n\x12LOOKUP_RESULT_LATE\x10\x03\x12 \n\x1cLOOKUP_RESULT_NOT_SPECULATED\x10\x04*\x82\x01\n\x0cTrafficClass\x12\x1d\n\x19TRAFFIC_CLASS_UNSPECIFIED\x10\x00\x12\x19\n\x15TRAFFIC_CLASS_LATENCY\x10\x01\x12\x1a\n\x16TRAFFIC_CLASS_BALANCED\x10\x02\x12\x1c\n\x18TRAFFIC_CLASS_THROUGHPUT\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'saguaro.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ACCEPTANCEMODE']._serialized_start=1481
-  _globals['_ACCEPTANCEMODE']._serialized_end=1590
-  _globals['_FINISHREASON']._serialized_start=1592
-  _globals['_FINISHREASON']._serialized_end=1714
-  _globals['_TOKENPROVENANCE']._serialized_start=1717
-  _globals['_TOKENPROVENANCE']._serialized_end=1964
-  _globals['_LOOKUPRESULT']._serialized_start=1967
-  _globals['_LOOKUPRESULT']._serialized_end=2117
-  _globals['_JSONOBJECTCONSTRAINT']._serialized_start=39
-  _globals['_JSONOBJECTCONSTRAINT']._serialized_end=61
-  _globals['_SAMPLINGPARAMS']._serialized_start=64
-  _globals['_SAMPLINGPARAMS']._serialized_end=623
-  _globals['_LOGITBIAS']._serialized_start=625
-  _globals['_LOGITBIAS']._serialized_end=668
-  _globals['_TOKENLOGPROBS']._serialized_start=670
-  _globals['_TOKENLOGPROBS']._serialized_end=747
-  _globals['_MODELIDENTITY']._serialized_start=750
-  _globals['_MODELIDENTITY']._serialized_end=916
-  _globals['_ROUNDREPORT']._serialized_start=919
-  _globals['_ROUNDREPORT']._serialized_end=1242
-  _globals['_SPECULATIONREPORT']._serialized_start=1245
-  _globals['_SPECULATIONREPORT']._serialized_end=1479
+  _globals['_ACCEPTANCEMODE']._serialized_start=1805
+  _globals['_ACCEPTANCEMODE']._serialized_end=1914
+  _globals['_FINISHREASON']._serialized_start=1916
+  _globals['_FINISHREASON']._serialized_end=2038
+  _globals['_TOKENPROVENANCE']._serialized_start=2041
+  _globals['_TOKENPROVENANCE']._serialized_end=2288
+  _globals['_LOOKUPRESULT']._serialized_start=2291
+  _globals['_LOOKUPRESULT']._serialized_end=2441
+  _globals['_TRAFFICCLASS']._serialized_start=2444
+  _globals['_TRAFFICCLASS']._serialized_end=2574
+  _globals['_CLASSPOLICY']._serialized_start=40
+  _globals['_CLASSPOLICY']._serialized_end=213
+  _globals['_TRAFFICPOLICY']._serialized_start=216
+  _globals['_TRAFFICPOLICY']._serialized_end=361
+  _globals['_JSONOBJECTCONSTRAINT']._serialized_start=363
+  _globals['_JSONOBJECTCONSTRAINT']._serialized_end=385
+  _globals['_SAMPLINGPARAMS']._serialized_start=388
+  _globals['_SAMPLINGPARAMS']._serialized_end=947
+  _globals['_LOGITBIAS']._serialized_start=949
+  _globals['_LOGITBIAS']._serialized_end=992
+  _globals['_TOKENLOGPROBS']._serialized_start=994
+  _globals['_TOKENLOGPROBS']._serialized_end=1071
+  _globals['_MODELIDENTITY']._serialized_start=1074
+  _globals['_MODELIDENTITY']._serialized_end=1240
+  _globals['_ROUNDREPORT']._serialized_start=1243
+  _globals['_ROUNDREPORT']._serialized_end=1566
+  _globals['_SPECULATIONREPORT']._serialized_start=1569
+  _globals['_SPECULATIONREPORT']._serialized_end=1803
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,13 @@ class LookupResult(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     LOOKUP_RESULT_MISS: _ClassVar[LookupResult]
     LOOKUP_RESULT_LATE: _ClassVar[LookupResult]
     LOOKUP_RESULT_NOT_SPECULATED: _ClassVar[LookupResult]
+
+class TrafficClass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRAFFIC_CLASS_UNSPECIFIED: _ClassVar[TrafficClass]
+    TRAFFIC_CLASS_LATENCY: _ClassVar[TrafficClass]
+    TRAFFIC_CLASS_BALANCED: _ClassVar[TrafficClass]
+    TRAFFIC_CLASS_THROUGHPUT: _ClassVar[TrafficClass]
 ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode
 ACCEPTANCE_MODE_COUPLED: AcceptanceMode
 ACCEPTANCE_MODE_REJECTION: AcceptanceMode
@@ -56,6 +63,30 @@ LOOKUP_RESULT_HIT: LookupResult
 LOOKUP_RESULT_MISS: LookupResult
 LOOKUP_RESULT_LATE: LookupResult
 LOOKUP_RESULT_NOT_SPECULATED: LookupResult
+TRAFFIC_CLASS_UNSPECIFIED: TrafficClass
+TRAFFIC_CLASS_LATENCY: TrafficClass
+TRAFFIC_CLASS_BALANCED: TrafficClass
+TRAFFIC_CLASS_THROUGHPUT: TrafficClass
+
+class ClassPolicy(_message.Message):
+    __slots__ = ("max_lookahead_tokens", "break_even_batch", "acceptance")
+    MAX_LOOKAHEAD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BREAK_EVEN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
+    max_lookahead_tokens: int
+    break_even_batch: float
+    acceptance: AcceptanceMode
+    def __init__(self, max_lookahead_tokens: _Optional[int] = ..., break_even_batch: _Optional[float] = ..., acceptance: _Optional[_Union[AcceptanceMode, str]] = ...) -> None: ...
+
+class TrafficPolicy(_message.Message):
+    __slots__ = ("latency", "balanced", "throughput")
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    BALANCED_FIELD_NUMBER: _ClassVar[int]
+    THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
+    latency: ClassPolicy
+    balanced: ClassPolicy
+    throughput: ClassPolicy
+    def __init__(self, latency: _Optional[_Union[ClassPolicy, _Mapping]] = ..., balanced: _Optional[_Union[ClassPolicy, _Mapping]] = ..., throughput: _Optional[_Union[ClassPolicy, _Mapping]] = ...) -> None: ...
 
 class JsonObjectConstraint(_message.Message):
     __slots__ = ()

@@ -68,7 +68,7 @@ class TokenPrompt(_message.Message):
     def __init__(self, token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs", "session_id", "resumable", "include_text_lengths")
+    __slots__ = ("model", "text", "chat", "tokens", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "stop", "n", "logprobs", "prompt_logprobs", "top_logprobs", "session_id", "resumable", "include_text_lengths", "traffic_class")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CHAT_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +86,7 @@ class GenerateRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_TEXT_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     model: str
     text: str
     chat: ChatPrompt
@@ -103,7 +104,8 @@ class GenerateRequest(_message.Message):
     session_id: str
     resumable: bool
     include_text_lengths: bool
-    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., session_id: _Optional[str] = ..., resumable: _Optional[bool] = ..., include_text_lengths: _Optional[bool] = ...) -> None: ...
+    traffic_class: _common_pb2.TrafficClass
+    def __init__(self, model: _Optional[str] = ..., text: _Optional[str] = ..., chat: _Optional[_Union[ChatPrompt, _Mapping]] = ..., tokens: _Optional[_Union[TokenPrompt, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., n: _Optional[int] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., session_id: _Optional[str] = ..., resumable: _Optional[bool] = ..., include_text_lengths: _Optional[bool] = ..., traffic_class: _Optional[_Union[_common_pb2.TrafficClass, str]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "finished", "prompt", "sequence_number")
@@ -318,3 +320,39 @@ class Session(_message.Message):
     prefix_reused: bool
     busy: bool
     def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., expires_unix_ms: _Optional[int] = ..., num_turns: _Optional[int] = ..., num_tokens: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., prefix_reused: _Optional[bool] = ..., busy: _Optional[bool] = ...) -> None: ...
+
+class GatewayServiceGetPolicyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GatewayServiceGetPolicyResponse(_message.Message):
+    __slots__ = ("policy", "verifiers")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    verifiers: _containers.RepeatedCompositeFieldContainer[VerifierPolicy]
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ..., verifiers: _Optional[_Iterable[_Union[VerifierPolicy, _Mapping]]] = ...) -> None: ...
+
+class VerifierPolicy(_message.Message):
+    __slots__ = ("address", "in_force", "reason")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    in_force: bool
+    reason: str
+    def __init__(self, address: _Optional[str] = ..., in_force: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class GatewayServiceSetPolicyRequest(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ...) -> None: ...
+
+class GatewayServiceSetPolicyResponse(_message.Message):
+    __slots__ = ("policy", "verifiers")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    VERIFIERS_FIELD_NUMBER: _ClassVar[int]
+    policy: _common_pb2.TrafficPolicy
+    verifiers: _containers.RepeatedCompositeFieldContainer[VerifierPolicy]
+    def __init__(self, policy: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ..., verifiers: _Optional[_Iterable[_Union[VerifierPolicy, _Mapping]]] = ...) -> None: ...

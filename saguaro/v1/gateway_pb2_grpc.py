@@ -80,6 +80,16 @@ class GatewayServiceStub:
                 request_serializer=saguaro_dot_v1_dot_gateway__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=saguaro_dot_v1_dot_gateway__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/saguaro.v1.GatewayService/GetPolicy',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyResponse.FromString,
+                _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/saguaro.v1.GatewayService/SetPolicy',
+                request_serializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyResponse.FromString,
+                _registered_method=True)
 
 
 class GatewayServiceServicer:
@@ -149,6 +159,20 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPolicy(self, request, context):
+        """How far requests of each traffic class are speculated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPolicy(self, request, context):
+        """Changes that at every verifier, within a second and until this gateway is restarted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -196,6 +220,16 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=saguaro_dot_v1_dot_gateway__pb2.ListModelsRequest.FromString,
                     response_serializer=saguaro_dot_v1_dot_gateway__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyResponse.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -442,6 +476,60 @@ class GatewayService:
             '/saguaro.v1.GatewayService/ListModels',
             saguaro_dot_v1_dot_gateway__pb2.ListModelsRequest.SerializeToString,
             saguaro_dot_v1_dot_gateway__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/GetPolicy',
+            saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.GatewayServiceGetPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/saguaro.v1.GatewayService/SetPolicy',
+            saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyRequest.SerializeToString,
+            saguaro_dot_v1_dot_gateway__pb2.GatewayServiceSetPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

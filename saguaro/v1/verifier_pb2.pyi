@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifierServiceGenerateRequest(_message.Message):
-    __slots__ = ("request_id", "model", "prompt_token_ids", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "logprobs", "prompt_logprobs", "top_logprobs")
+    __slots__ = ("request_id", "model", "prompt_token_ids", "sampling", "max_tokens", "ignore_eos", "disable_speculation", "include_rounds", "logprobs", "prompt_logprobs", "top_logprobs", "traffic_class")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class VerifierServiceGenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -31,7 +32,8 @@ class VerifierServiceGenerateRequest(_message.Message):
     logprobs: bool
     prompt_logprobs: bool
     top_logprobs: int
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
+    traffic_class: _common_pb2.TrafficClass
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., disable_speculation: _Optional[bool] = ..., include_rounds: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., prompt_logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., traffic_class: _Optional[_Union[_common_pb2.TrafficClass, str]] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
     __slots__ = ("generation", "emitted_token_ids", "num_rounds")
@@ -110,7 +112,7 @@ class GetVerifierInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetVerifierInfoResponse(_message.Message):
-    __slots__ = ("protocol_version", "model", "eos_token_ids", "speculating", "not_speculating_reason", "speculator_address", "lookahead_tokens", "budget_outcomes", "break_even_batch", "cache_hit_rate", "predicted_tokens_per_second", "predicted_plain_tokens_per_second", "num_audited", "num_mismatched")
+    __slots__ = ("protocol_version", "model", "eos_token_ids", "speculating", "not_speculating_reason", "speculator_address", "lookahead_tokens", "budget_outcomes", "break_even_batch", "cache_hit_rate", "predicted_tokens_per_second", "predicted_plain_tokens_per_second", "num_audited", "num_mismatched", "classes")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +127,7 @@ class GetVerifierInfoResponse(_message.Message):
     PREDICTED_PLAIN_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     NUM_AUDITED_FIELD_NUMBER: _ClassVar[int]
     NUM_MISMATCHED_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     model: _common_pb2.ModelIdentity
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -139,7 +142,8 @@ class GetVerifierInfoResponse(_message.Message):
     predicted_plain_tokens_per_second: float
     num_audited: int
     num_mismatched: int
-    def __init__(self, protocol_version: _Optional[int] = ..., model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ..., speculator_address: _Optional[str] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., break_even_batch: _Optional[float] = ..., cache_hit_rate: _Optional[float] = ..., predicted_tokens_per_second: _Optional[float] = ..., predicted_plain_tokens_per_second: _Optional[float] = ..., num_audited: _Optional[int] = ..., num_mismatched: _Optional[int] = ...) -> None: ...
+    classes: _common_pb2.TrafficPolicy
+    def __init__(self, protocol_version: _Optional[int] = ..., model: _Optional[_Union[_common_pb2.ModelIdentity, _Mapping]] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., speculating: _Optional[bool] = ..., not_speculating_reason: _Optional[str] = ..., speculator_address: _Optional[str] = ..., lookahead_tokens: _Optional[int] = ..., budget_outcomes: _Optional[int] = ..., break_even_batch: _Optional[float] = ..., cache_hit_rate: _Optional[float] = ..., predicted_tokens_per_second: _Optional[float] = ..., predicted_plain_tokens_per_second: _Optional[float] = ..., num_audited: _Optional[int] = ..., num_mismatched: _Optional[int] = ..., classes: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ...) -> None: ...
 
 class GetLoadRequest(_message.Message):
     __slots__ = ()
@@ -162,10 +166,12 @@ class GetLoadResponse(_message.Message):
     def __init__(self, num_running: _Optional[int] = ..., num_waiting: _Optional[int] = ..., num_kv_blocks: _Optional[int] = ..., free_kv_blocks: _Optional[int] = ..., num_preemptions: _Optional[int] = ..., num_stale_messages: _Optional[int] = ...) -> None: ...
 
 class SetPolicyRequest(_message.Message):
-    __slots__ = ("policy",)
+    __slots__ = ("policy", "classes")
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     policy: str
-    def __init__(self, policy: _Optional[str] = ...) -> None: ...
+    classes: _common_pb2.TrafficPolicy
+    def __init__(self, policy: _Optional[str] = ..., classes: _Optional[_Union[_common_pb2.TrafficPolicy, _Mapping]] = ...) -> None: ...
 
 class SetPolicyResponse(_message.Message):
     __slots__ = ()

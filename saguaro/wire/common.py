@@ -22,6 +22,7 @@ from saguaro.types import (
 from saguaro.v1 import common_pb2
 
 Kind = TypeVar("Kind", bound=enum.IntEnum)
+_PROVENANCE = {item.value: item for item in TokenProvenance}
 
 
 def enum_from_proto(kind: type[Kind], value: int) -> Kind:
@@ -29,8 +30,12 @@ def enum_from_proto(kind: type[Kind], value: int) -> Kind:
     try:
         return kind(value)
     except ValueError:
-        known = ", ".join(f"{member.name}={member.value}" for member in kind)
-        raise Incompatible(f"the peer sent {kind.__name__} {value}; this version knows {known}") from None
+        raise _unknown(kind, value) from None
+
+
+def _unknown(kind: type[enum.IntEnum], value: int) -> Incompatible:
+    known = ", ".join(f"{member.name}={member.value}" for member in kind)
+    return Incompatible(f"the peer sent {kind.__name__} {value}; this version knows {known}")
 
 
 def sampling_to_proto(sampling: SamplingParams, *, with_seed: bool = True) -> common_pb2.SamplingParams:
@@ -165,7 +170,10 @@ def provenance_to_proto(provenance: Iterable[TokenProvenance]) -> list[common_pb
 
 def provenance_from_proto(provenance: Iterable[int]) -> tuple[TokenProvenance, ...]:
     """Where each token came from."""
-    return tuple(enum_from_proto(TokenProvenance, item) for item in provenance)
+    try:
+        return tuple([_PROVENANCE[item] for item in provenance])  # in every message of a stream: no calls
+    except KeyError as error:
+        raise _unknown(TokenProvenance, error.args[0]) from None
 
 
 def round_report_to_proto(report: RoundReport) -> common_pb2.RoundReport:

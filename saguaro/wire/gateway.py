@@ -35,6 +35,7 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
+from saguaro.wire.policy import traffic_class_from_proto, traffic_class_to_proto
 from saguaro.wire.tools import (
     call_deltas_from_proto,
     call_deltas_to_proto,
@@ -62,6 +63,7 @@ def answer_request_to_proto(request: AnswerRequest) -> pb.GenerateRequest:
         session_id=request.session_id,
         resumable=request.resumable,
         include_text_lengths=request.include_text_lengths,
+        traffic_class=traffic_class_to_proto(request.traffic_class),
     )
     match request.prompt:
         case TextPrompt(text):
@@ -95,6 +97,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         resumable=message.resumable,
         include_text_lengths=message.include_text_lengths,
         tool_use=tool_use_from_proto(message.chat),
+        traffic_class=traffic_class_from_proto(message.traffic_class),
     )
 
 

@@ -66,9 +66,14 @@ _HINTS = {
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
+def code_of(error: SaguaroError) -> grpc.StatusCode:
+    """The row of the table that is nearest to the error's type."""
+    return next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+
+
 def status_of(error: SaguaroError) -> Any:
     """The `grpc.Status` that `context.abort_with_status` takes."""
-    code = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
+    code = code_of(error)
     message = status_pb2.Status(code=code.value[0], message=str(error))
     detail = _detail_of(error)
     if detail is not None:

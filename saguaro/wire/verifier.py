@@ -35,6 +35,12 @@ from saguaro.wire.common import (
     speculation_report_from_proto,
     speculation_report_to_proto,
 )
+from saguaro.wire.policy import (
+    traffic_class_from_proto,
+    traffic_class_to_proto,
+    traffic_policy_from_proto,
+    traffic_policy_to_proto,
+)
 
 
 def generation_request_to_proto(request: GenerationRequest) -> pb.VerifierServiceGenerateRequest:
@@ -51,6 +57,7 @@ def generation_request_to_proto(request: GenerationRequest) -> pb.VerifierServic
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
         top_logprobs=request.top_logprobs,
+        traffic_class=traffic_class_to_proto(request.traffic_class),
     )
 
 
@@ -71,6 +78,7 @@ def generation_request_from_proto(message: pb.VerifierServiceGenerateRequest) ->
         logprobs=message.logprobs,
         prompt_logprobs=message.prompt_logprobs,
         top_logprobs=message.top_logprobs,
+        traffic_class=traffic_class_from_proto(message.traffic_class),
     )
 
 
@@ -164,6 +172,7 @@ def verifier_info_to_proto(info: VerifierInfo) -> pb.GetVerifierInfoResponse:
         predicted_plain_tokens_per_second=info.predicted_plain_rate,
         num_audited=info.num_audited,
         num_mismatched=info.num_mismatched,
+        classes=traffic_policy_to_proto(info.classes),
     )
 
 
@@ -184,4 +193,5 @@ def verifier_info_from_proto(message: pb.GetVerifierInfoResponse) -> VerifierInf
         predicted_plain_rate=message.predicted_plain_tokens_per_second,
         num_audited=message.num_audited,
         num_mismatched=message.num_mismatched,
+        classes=traffic_policy_from_proto(message.classes),
     )

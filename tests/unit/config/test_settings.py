@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from pydantic import ValidationError
 from saguaro.config import (
     SETTINGS,
     GatewaySettings,
+    PolicySettings,
     ServiceSettings,
     SpeculatorSettings,
     VerifierSettings,
@@ -17,9 +20,11 @@ from saguaro.config import (
     flag_name,
     load_settings,
     parse_cores,
+    policy_document,
     read_settings,
 )
 from saguaro.errors import ConfigurationError
+from saguaro.types import AcceptanceMode, ClassPolicy, TrafficClass, TrafficPolicy
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +62,7 @@ def test_every_setting_can_be_given_by_flag_and_by_environment(
     defaults = kind().model_dump()
     for name, value in defaults.items():
         # Each default is valid, and reading it back from text must give it again.
-        text = "none" if value is None else str(value)
+        text = "none" if value is None else json.dumps(value) if isinstance(value, dict) else str(value)
         assert read_settings(kind, [flag_name(name), text]).model_dump() == defaults
         monkeypatch.setenv(environment_name(kind, name), text)
     assert read_settings(kind, []).model_dump() == defaults
@@ -169,3 +174,45 @@ def test_c_is_a_number_or_auto(text: str, scale: float | str) -> None:
 def test_another_c_is_refused_by_its_limit(text: str, limit: str) -> None:
     with pytest.raises(ConfigurationError, match=f"--cached-scale is '{text}'.*{limit}"):
         read_settings(VerifierSettings, ["--cached-scale", text])
+
+
+POLICY = """
+[gateway.policy.latency]
+break_even_batch = inf
+max_lookahead = 6
+[gateway.policy.throughput]
+acceptance = "rejection"
+"""
+
+
+def test_a_policy_is_written_in_tables_of_the_file_or_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "saguaro.toml"
+    path.write_text(POLICY)
+    by_file = read_settings(GatewaySettings, ["--config", str(path)]).policy
+    assert by_file.by_class() == {
+        TrafficClass.LATENCY: ClassPolicy(6, math.inf, None),
+        TrafficClass.THROUGHPUT: ClassPolicy(None, None, AcceptanceMode.REJECTION),
+    }
+    text = '{"latency": {"break_even_batch": "inf", "max_lookahead": 6}, "throughput": {"acceptance": "rejection"}}'
+    assert read_settings(GatewaySettings, ["--policy", text]).policy == by_file
+    whole = policy_document(TrafficPolicy().changed(by_file.by_class()))
+    assert whole["balanced"] == {"max_lookahead": "auto", "break_even_batch": "auto", "acceptance": "auto"}
+    assert TrafficPolicy().changed(PolicySettings.model_validate(whole).by_class()) == TrafficPolicy().changed(
+        by_file.by_class()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fast", r"--policy is 'fast': is not JSON"),
+        ('{"fast": {}}', r"--policy\.fast is {}: extra inputs are not permitted"),
+        ('{"latency": {"max_lookahead": 17}}', r"--policy\.latency\.max_lookahead is 17: .*less than or equal to 16"),
+        ('{"latency": {"break_even_batch": -1}}', r"--policy\.latency\.break_even_batch is -1: .*greater than or"),
+        ('{"latency": {"break_even_batch": "nan"}}', r"--policy\.latency\.break_even_batch is 'nan'"),
+        ('{"latency": {"acceptance": "greedy"}}', r"--policy\.latency\.acceptance is 'greedy': .*'coupled' or"),
+    ],
+)
+def test_a_fault_of_a_policy_names_its_field(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_settings(GatewaySettings, ["--policy", text])

@@ -11,9 +11,13 @@ from typing import Any
 
 from gateway.answers import Answers
 from gateway.guard import Guard
+from gateway.http.admin import admin_app
 from gateway.http.app import HttpDoor
 from gateway.http.replies import Document
 from gateway.http.server import HttpServer
+from gateway.metrics import GatewayMetrics
+from gateway.policy import PolicyDesk
+from gateway.policy_metrics import PolicyCollector
 from gateway.requests import Limits
 from gateway.service import GatewayServicer
 from gateway.sessions import Sessions, StoreLimits, open_store
@@ -25,6 +29,7 @@ from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.server import GrpcServer
 from saguaro.types import (
     AcceptanceMode,
+    ClassPolicy,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -39,9 +44,12 @@ from saguaro.types import (
     TokenLogprobs,
     TokenProvenance,
     TokenRun,
+    TrafficClass,
+    TrafficPolicy,
     VerifierInfo,
 )
 from saguaro.v1 import gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import (
     event_to_proto,
     generation_request_from_proto,
@@ -79,6 +87,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     aborted_ids: list[str] = field(default_factory=list)
     num_running: int = 0  # as it reports
     num_runs: int = 0
+    policies: list[dict[TrafficClass, ClassPolicy]] = field(default_factory=list)  # as they were pushed
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
@@ -92,6 +101,10 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 
     async def GetLoad(self, request: Any, context: Any) -> verifier_pb2.GetLoadResponse:
         return verifier_pb2.GetLoadResponse(num_running=self.num_running)
+
+    async def SetPolicy(self, request: Any, context: Any) -> verifier_pb2.SetPolicyResponse:
+        self.policies.append(policy_changes_from_proto(request.classes))
+        return verifier_pb2.SetPolicyResponse()
 
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async for response in self._responses(generation_request_from_proto(request), context):
@@ -159,6 +172,8 @@ class House:
     answers: Answers
     http_url: str
     http: HttpServer
+    desk: PolicyDesk
+    admin_url: str
 
 
 @contextlib.asynccontextmanager
@@ -181,10 +196,15 @@ async def running_house(
     text = TextModel.from_folder(folder)
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
-    settings = GatewaySettings(port=0, http_port=0)
-    guard = guard or Guard()
+    settings = GatewaySettings(port=0, http_port=0, admin_port=0)
+    guard, metrics = guard or Guard(), GatewayMetrics()
     servicer = GatewayServicer(request_timeout_seconds)
-    door = HttpDoor(request_timeout_seconds=request_timeout_seconds, max_body_bytes=max_body_bytes, guard=guard)
+    door = HttpDoor(
+        request_timeout_seconds=request_timeout_seconds,
+        max_body_bytes=max_body_bytes,
+        guard=guard,
+        metrics=metrics.registry,
+    )
     http = HttpServer(settings, door.app)
 
     def register_gateway(server: Any) -> list[str]:
@@ -198,20 +218,26 @@ async def running_house(
         verifiers = VerifierPool(verifier_server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
         await verifiers.start()
         await verifiers.wait_until_usable(10)
+        desk = PolicyDesk(TrafficPolicy(), verifiers)
+        metrics.registry.register(PolicyCollector(desk))
+        admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
         answers = Answers(
-            text, verifiers, limits or Limits(max_concurrent), patience_seconds=0.5, log_prompts=log_prompts
+            text, verifiers, limits or Limits(max_concurrent), metrics, patience_seconds=0.5, log_prompts=log_prompts
         )
         store = open_store(session_store, session_limits)
         sessions = Sessions(answers, store, max_tokens=max_session_tokens)
         bounds = StreamBounds(resume_seconds, max_streams=max_concurrent)
         events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
-        servicer.open(answers, sessions, events)
+        servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)
         await http.start()
+        await admin.start()
+        urls = f"http://127.0.0.1:{http.port}", f"http://127.0.0.1:{admin.port}"
         try:
-            yield House(server.address, text, verifier, verifier_server, answers, f"http://127.0.0.1:{http.port}", http)
+            yield House(server.address, text, verifier, verifier_server, answers, urls[0], http, desk, urls[1])
         finally:
             await http.stop()
+            await admin.stop()
             await events.close()
             await chunks.close()
             await store.close()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.answers import Answers
+from gateway.metrics import GatewayMetrics
 from gateway.requests import Limits
 from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
@@ -74,7 +75,7 @@ async def running_verifiers(
         await pool.start()
         while len(pool.usable) < (len(fakes) if num_usable is None else num_usable):
             assert await pool.wait_for_change(10), pool.complaints
-        answers = Answers(text, pool, Limits(64), patience_seconds=patience_seconds)
+        answers = Answers(text, pool, Limits(64), GatewayMetrics(), patience_seconds=patience_seconds)
         try:
             yield Verifiers(text, fakes, servers, pool, answers)
         finally:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,12 +91,3 @@ def test_folders_that_cannot_serve_are_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"tokenizer\.json cannot be read"):
         TextModel.from_folder(tmp_path)
-
-
-def test_gateway_client_and_command_line_load_no_model_library() -> None:
-    program = (
-        "import sys, gateway.__main__, gateway.service, saguaro.client, saguaro.cli, saguaro.cli.up; "
-        "print([name for name in ('torch', 'numpy', 'transformers', 'safetensors') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -1,0 +1,73 @@
+"""The admin port: metrics, the policy, and probes, apart from what clients reach."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gateway.http.errors import HttpError, error_response, malformed
+from gateway.http.transfer import read_json
+from gateway.policy import PolicyDesk
+from saguaro.config import PolicySettings, policy_document
+from saguaro.errors import InvalidRequest
+from saguaro.types import PolicyReport
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_MAX_BODY_BYTES = 1 << 16
+_BODY_SECONDS = 10.0
+
+
+def admin_app(registry: CollectorRegistry, desk: PolicyDesk, ready: Endpoint) -> Starlette:
+    """The ASGI application; `ready` is the public door's own answer."""
+
+    async def policy(request: Request) -> Response:
+        if request.method == "GET":
+            return JSONResponse(_document(desk.report))
+        try:
+            raw = await read_json(request, max_bytes=_MAX_BODY_BYTES, timeout_seconds=_BODY_SECONDS)
+            changes = PolicySettings.model_validate_json(raw).by_class()
+            return JSONResponse(_document(await desk.change(changes)))
+        except ValidationError as error:
+            return error_response(malformed(error), {}, "")
+        except (InvalidRequest, HttpError) as error:
+            return error_response(error, {}, "")
+
+    return Starlette(
+        routes=[
+            Route("/livez", _live),
+            Route("/readyz", ready),
+            Route("/metrics", metrics_endpoint(registry)),
+            Route("/admin/policy", policy, methods=["GET", "PUT"]),
+        ]
+    )
+
+
+def metrics_endpoint(registry: CollectorRegistry) -> Endpoint:
+    """The registry in the format that the scraper asks for."""
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    return metrics
+
+
+async def _live(request: Request) -> Response:
+    return PlainTextResponse("alive")
+
+
+def _document(report: PolicyReport) -> dict[str, Any]:
+    """What is wanted, as it can be PUT again, and who keeps to it."""
+    verifiers = [
+        {"address": item.address, "in_force": item.in_force, "reason": item.reason or None} for item in report.verifiers
+    ]
+    return {"policy": policy_document(report.policy), "verifiers": verifiers}
