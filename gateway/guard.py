@@ -43,10 +43,13 @@ def is_loopback(host: str) -> bool:
 class Principal:
     """Whoever makes a call: `name` is that of the key, "" at a gateway that is open to all."""
 
-    def __init__(self, name: str, models: Sequence[str] | None, allowance: Allowance) -> None:
+    def __init__(
+        self, name: str, models: Sequence[str] | None, allowance: Allowance, *, may_set_policy: bool = True
+    ) -> None:
         self.name = name
         self.allowance = allowance
         self._models = models
+        self._may_set_policy = may_set_policy
 
     def may_ask(self, model: str) -> bool:
         """Whether the model is among those of the key."""
@@ -57,6 +60,11 @@ class Principal:
         if not self.may_ask(model):
             known = ", ".join(self._models or ()) or "none"
             raise PermissionDenied(f'key "{self.name}" may not ask for the model "{model}"; it may ask for {known}')
+
+    def check_policy(self) -> None:
+        """Raises PermissionDenied unless the key may change the deployment's policy."""
+        if not self._may_set_policy:
+            raise PermissionDenied(f'key "{self.name}" may not set policies; make one with --may-set-policy')
 
 
 ANYONE = Principal("", None, Allowance("", KeyLimits()))
@@ -117,7 +125,7 @@ class Guard:
         record, allowance = self._find(hash_of(key.strip()))
         if record.expires_at is not None and record.expires_at <= self._now():
             raise Unauthenticated(f'key "{record.name}" expired at {record.expires_at.isoformat(timespec="seconds")}')
-        return Principal(record.name, record.models, allowance)
+        return Principal(record.name, record.models, allowance, may_set_policy=record.may_set_policy)
 
     def _find(self, digest: str) -> tuple[KeyRecord, Allowance]:
         """All records are compared, each in the time of a whole comparison: how long it takes tells nothing of them."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.guard import current_principal
 from gateway.policy import PolicyDesk
 from gateway.sessions import Sessions
 from gateway.streams import Numbered, Streams, numbered
@@ -107,6 +108,7 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         self, request: pb.GatewayServiceSetPolicyRequest, context: Any
     ) -> pb.GatewayServiceSetPolicyResponse:
         """Changes that at every verifier."""
+        current_principal().check_policy()
         return policy_change_response(await self.desk.change(policy_changes_from_proto(request.policy)))
 
 

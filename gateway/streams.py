@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from gateway.guard import current_principal
 from saguaro.errors import InvalidRequest, StreamNotFound
 
 Item = TypeVar("Item")
@@ -46,8 +47,12 @@ class _Follower:
 
 @dataclass(slots=True, eq=False)
 class _KeptStream(Generic[Item]):
-    """`buffer` holds the items up to number `num_items`; `num_handed_out` is the last that any client has read."""
+    """`buffer` holds the items up to number `num_items`; `num_handed_out` is the last that any client has read.
 
+    `owner` is the name of the key whose stream it is.
+    """
+
+    owner: str
     buffer: deque[Item] = field(default_factory=deque)
     num_items: int = 0
     num_handed_out: int = 0
@@ -93,7 +98,7 @@ class Streams(Generic[Item]):
         if before is not None:
             self._forget(request_id, "its id was used again")
         self._make_room()
-        stream = self._streams[request_id] = _KeptStream[Item]()
+        stream = self._streams[request_id] = _KeptStream[Item](current_principal().name)
         stream.reading = asyncio.create_task(self._read(stream, items))
         self._forget_later(request_id, stream)  # unless its client comes to read it
         return self._follow(request_id, stream, 0)
@@ -132,7 +137,7 @@ class Streams(Generic[Item]):
 
     def _found(self, request_id: str) -> _KeptStream[Item]:
         stream = self._streams.get(request_id)
-        if stream is None:
+        if stream is None or stream.owner != current_principal().name:  # ids are the clients' choice: others may guess
             raise StreamNotFound(
                 f'no stream of request "{request_id}" here; it was not resumable, is forgotten, or never was'
             )

@@ -35,11 +35,15 @@ class KeyLimits(BaseModel):
 
 
 class KeyRecord(KeyLimits):
-    """What is known of one key: whose it is, its hash, what it may. `models`: those it may ask for, None all."""
+    """What is known of one key: whose it is, its hash, what it may. `models`: those it may ask for, None all.
+
+    `may_set_policy`: it may change the deployment's policy over gRPC.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=128)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     models: tuple[str, ...] | None = None
+    may_set_policy: bool = False
     expires_at: AwareDatetime | None = None
 
 

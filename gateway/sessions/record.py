@@ -57,6 +57,7 @@ class Session:
     model: str
     created_at: float  # seconds since 1970
     messages: tuple[ChatMessage, ...]
+    owner: str = ""  # name of the key that began it; "" at a gateway without keys
     num_turns: int = 0
     prefix_reused: bool | None = None
     kept: KeptTokens | None = None
@@ -67,6 +68,7 @@ class Session:
             "layout": _LAYOUT,
             "model": self.model,
             "created_at": self.created_at,
+            "owner": self.owner,
             "messages": [[message.role, message.content] for message in self.messages],
             "num_turns": self.num_turns,
             "prefix_reused": self.prefix_reused,
@@ -91,6 +93,7 @@ class Session:
             model=document["model"],
             created_at=document["created_at"],
             messages=tuple(ChatMessage(role, content) for role, content in document["messages"]),
+            owner=document["owner"],
             num_turns=document["num_turns"],
             prefix_reused=document["prefix_reused"],
             kept=None

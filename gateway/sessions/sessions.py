@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from gateway.answers import Answers
+from gateway.guard import current_principal
 from gateway.sessions.holding import held, not_found
 from gateway.sessions.next_prompt import NextPrompt, next_prompt
 from gateway.sessions.record import KeptTokens, Session
@@ -42,6 +43,8 @@ class Sessions:
 
     async def create(self, model: str, messages: tuple[ChatMessage, ...]) -> SessionInfo:
         """A new session that begins with `messages`, which may be none. InvalidRequest where they alone fill it."""
+        if any(item.tool_calls for item in messages):
+            raise InvalidRequest("messages", "a message has tool calls; sessions keep text, so send the whole chat")
         served = self._answers.identity(model)
         num_tokens = await asyncio.to_thread(self._num_tokens, messages)
         if num_tokens >= self._max_tokens:
@@ -49,7 +52,8 @@ class Sessions:
                 "messages",
                 f"the messages have {num_tokens} tokens; this gateway keeps sessions of up to {self._max_tokens}",
             )
-        session_id, session = secrets.token_hex(16), Session(served.name, time.time(), messages)
+        session_id = secrets.token_hex(16)
+        session = Session(served.name, time.time(), messages, current_principal().name)
         expires_at = await self._store.create(session_id, session.to_bytes())
         return _info(session_id, session, expires_at, is_busy=False)
 
@@ -58,10 +62,12 @@ class Sessions:
         stored = await self._store.read(session_id)
         if stored is None:
             raise not_found(session_id)
-        return _info(session_id, Session.from_bytes(stored.record), stored.expires_at, is_busy=stored.is_held)
+        session = _own(session_id, Session.from_bytes(stored.record))
+        return _info(session_id, session, stored.expires_at, is_busy=stored.is_held)
 
     async def delete(self, session_id: str) -> None:
         """Raises SessionNotFound. A turn that runs goes on, and is told at its end that it is not kept."""
+        await self.get(session_id)
         if not await self._store.delete(session_id):
             raise not_found(session_id)
 
@@ -77,7 +83,7 @@ class Sessions:
         new = _new_messages(request)
         deadline = time.monotonic() + timeout_seconds
         async with held(self._store, session_id) as hold:
-            session, served = hold.session, self._answers.identity(request.model)
+            session, served = _own(session_id, hold.session), self._answers.identity(request.model)
             messages, fingerprint = (*session.messages, *new), served.tokenizer_fingerprint
             prompt = await asyncio.to_thread(next_prompt, self._answers.text, messages, session.kept, fingerprint)
             asked = replace(
@@ -116,6 +122,13 @@ class Sessions:
                 f"{self._max_tokens}, and at least 1 token must be left for the answer: begin a new session",
             )
         return room if max_tokens is None else min(max_tokens, room)
+
+
+def _own(session_id: str, session: Session) -> Session:
+    """The session, where it is the caller's. Raises SessionNotFound."""
+    if session.owner != current_principal().name:
+        raise not_found(session_id)
+    return session
 
 
 def _new_messages(request: AnswerRequest) -> tuple[ChatMessage, ...]:

@@ -36,6 +36,9 @@ def add(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="A model it may ask for; repeatable. Default: all.")] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0, help="Life of the key. Default: no end.")] = None,
+    may_set_policy: Annotated[
+        bool, typer.Option("--may-set-policy", help="It may change the deployment's policy over gRPC.")
+    ] = False,
 ) -> None:
     """Make a key, keep its hash in the file and print it, once: it cannot be shown again."""
     from saguaro.keys import KeyRecord, hash_of, new_key, read_keys, write_keys
@@ -53,6 +56,7 @@ def add(
             tokens_per_minute=tokens_per_minute,
             concurrent_answers=concurrent_answers,
             models=tuple(model) if model else None,
+            may_set_policy=may_set_policy,
             expires_at=expires_at,
         )
         write_keys(file, (*records, record))
@@ -69,12 +73,14 @@ def list_keys(file: File) -> None:
 
     with _faults_told():
         records = read_keys(file)
-    table = Table("name", "requests/min", "tokens/min", "at once", "models", "expires")
+    table = Table("name", "requests/min", "tokens/min", "at once", "models", "sets policy", "expires")
     for record in records:
         limits = (record.requests_per_minute, record.tokens_per_minute, record.concurrent_answers)
         models = "all" if record.models is None else ", ".join(record.models)
         expires = "never" if record.expires_at is None else record.expires_at.isoformat(timespec="seconds")
-        table.add_row(record.name, *("-" if limit is None else str(limit) for limit in limits), models, expires)
+        sets_policy = "yes" if record.may_set_policy else "no"
+        numbers = ("-" if limit is None else str(limit) for limit in limits)
+        table.add_row(record.name, *numbers, models, sets_policy, expires)
     Console().print(table)
 
 
