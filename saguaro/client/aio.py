@@ -13,15 +13,25 @@ import grpc
 from saguaro.answers import AnswerDelta, AnswerStarted, ServedModel
 from saguaro.channel import Tls, open_aio_channel
 from saguaro.client.answer import Answer, AnswerBuilder
-from saguaro.client.requests import DEFAULT_ADDRESS, GenerateOptions, PromptLike, build_request, check_token_ids
+from saguaro.client.requests import (
+    DEFAULT_ADDRESS,
+    GenerateOptions,
+    PromptLike,
+    build_request,
+    check_token_ids,
+    session_request,
+)
 from saguaro.client.retry import Attempts, Retry
-from saguaro.client.sync import Start
+from saguaro.client.sync import Resume, Start
 from saguaro.client.target import balanced_options, target_of
+from saguaro.client.tools import MessageLike
 from saguaro.errors import SequenceFault
+from saguaro.sessions import SessionInfo
 from saguaro.types import TokenIds
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_from_proto, served_model_from_proto
+from saguaro.wire.sessions import session_from_proto
 
 
 class AsyncAnswerStream:
@@ -30,8 +40,12 @@ class AsyncAnswerStream:
     Leaving the `async with` block before the end cancels the answer, here and at the verifier.
     """
 
-    def __init__(self, start: Start, attempts: Attempts, peer: str, num_choices: int) -> None:
+    def __init__(
+        self, start: Start, attempts: Attempts, peer: str, num_choices: int, resume: Resume | None = None
+    ) -> None:
+        """`resume`: of a resumable answer, how to go on with it."""
         self._start = start
+        self._resume = resume
         self._attempts = attempts
         self._peer = peer
         self._num_choices = num_choices
@@ -41,8 +55,17 @@ class AsyncAnswerStream:
         self._begin()
 
     def _begin(self) -> None:
+        self._num_events = 0
         self._builder = AnswerBuilder(self._sent_at, self._num_choices)
         self._call = self._start(self._attempts.timeout_seconds)
+
+    def _begin_again(self) -> None:
+        """Go on after the last event where the gateway keeps the answer, else from the beginning."""
+        started = self._builder.started
+        if self._resume is None or started is None:
+            self._begin()
+        else:
+            self._call = self._resume(started.request_id, self._num_events, self._attempts.timeout_seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,7 +79,9 @@ class AsyncAnswerStream:
         while self._builder.results is None:
             try:
                 async for message in self._call:
-                    event = answer_event_from_proto(message)
+                    response = message.response if isinstance(message, pb.ResumeStreamResponse) else message
+                    self._num_events = response.sequence_number
+                    event = answer_event_from_proto(response)
                     delta = None if event is None else self._builder.accept(event, time.monotonic())
                     if delta is not None:
                         self._has_begun = True
@@ -64,11 +89,11 @@ class AsyncAnswerStream:
             except grpc.aio.AioRpcError as error:
                 if self._cancelled.is_set():
                     return
-                if self._has_begun:
+                if self._has_begun and self._resume is None:
                     self._attempts.give_up()
                 if await self._is_cancelled_within(self._attempts.wait_after(error)):
                     return
-                self._begin()
+                self._begin_again()
             except asyncio.CancelledError:
                 # gRPC's word for a call that was cancelled here, too; that of a task must go on its way.
                 if self._cancelled.is_set() and not _is_task_cancelled():
@@ -165,7 +190,12 @@ class AsyncClient:
         def start(timeout: float | None) -> Any:
             return self._stub.Generate(request, timeout=timeout, metadata=self._metadata)
 
-        return AsyncAnswerStream(start, Attempts(self._retry, self._peer, timeout_seconds), self._peer, request.n)
+        def resume(request_id: str, num_events: int, timeout: float | None) -> Any:
+            rest = pb.ResumeStreamRequest(request_id=request_id, after_sequence_number=num_events)
+            return self._stub.ResumeStream(rest, timeout=timeout, metadata=self._metadata)
+
+        attempts = Attempts(self._retry, self._peer, timeout_seconds)
+        return AsyncAnswerStream(start, attempts, self._peer, request.n, resume if request.resumable else None)
 
     async def tokenize(self, text: str, *, model: str = "", timeout_seconds: float | None = None) -> TokenIds:
         """Token ids of text as it stands."""
@@ -178,6 +208,23 @@ class AsyncClient:
         """Text of token ids; special tokens are left out."""
         request = pb.DetokenizeRequest(model=model, token_ids=check_token_ids("token_ids", token_ids))
         return str((await self._call(self._stub.Detokenize, request, timeout_seconds)).text)
+
+    async def create_session(
+        self, messages: Sequence[MessageLike] = (), *, model: str = "", timeout_seconds: float | None = None
+    ) -> SessionInfo:
+        """A conversation that the gateway keeps; it begins with `messages`, as a system prompt. Its turns are
+        `generate(new_messages, session_id=...)`."""
+        request = session_request(messages, model)
+        return session_from_proto((await self._call(self._stub.CreateSession, request, timeout_seconds)).session)
+
+    async def get_session(self, session_id: str, *, timeout_seconds: float | None = None) -> SessionInfo:
+        """What is kept. Raises SessionNotFound."""
+        request = pb.GetSessionRequest(session_id=session_id)
+        return session_from_proto((await self._call(self._stub.GetSession, request, timeout_seconds)).session)
+
+    async def delete_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
+        """Forget it. Raises SessionNotFound."""
+        await self._call(self._stub.DeleteSession, pb.DeleteSessionRequest(session_id=session_id), timeout_seconds)
 
     async def list_models(self, *, timeout_seconds: float | None = None) -> tuple[ServedModel, ...]:
         """What can be asked for, and whether it is speculated now."""

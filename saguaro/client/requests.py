@@ -49,7 +49,9 @@ class GenerateOptions(TypedDict, total=False):
     How: model: "" takes the one that is served. speculation: False decodes plainly. acceptance: "coupled", where it
     changes no token, or "rejection", where it changes no probability; the service's choice where None. cached_scale:
     C of Saguaro sampling in rejection mode, 0 to 1, likewise. traffic_class: "latency" where somebody waits for each
-    token, "throughput" where nobody does, "balanced"; the deployment's policy says what follows.
+    token, "throughput" where nobody does, "balanced"; the deployment's policy says what follows. session_id: the next
+    turn of that session, with its new messages alone. resumable: where the gateway keeps such answers, an answer whose
+    connection breaks goes on after its last event; one that is given up goes on at the gateway for a while, too.
     """
 
     temperature: float
@@ -84,6 +86,8 @@ class GenerateOptions(TypedDict, total=False):
     acceptance: str | None
     cached_scale: float | None
     traffic_class: str
+    session_id: str | None
+    resumable: bool
 
 
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
@@ -109,11 +113,23 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         include_text_lengths=options.get("include_text_lengths", False),
         tool_use=use,
         traffic_class=_traffic_class(options.get("traffic_class", "balanced")),
+        session_id=options.get("session_id"),
+        resumable=options.get("resumable", False),
     )
     if use is not None and not isinstance(request.prompt, ChatPrompt):
         raise InvalidRequest("chat.tools", "tools are given, but the prompt is no chat; give messages")
     validate_answer_request(request)
     return answer_request_to_proto(request)
+
+
+def session_request(messages: Sequence[MessageLike], model: str) -> pb.CreateSessionRequest:
+    """Raises InvalidRequest for messages that no session begins with."""
+    said = [message_of(item) for item in messages]
+    if any(item.tool_calls or item.tool_call_id for item in said):
+        raise InvalidRequest("messages", "a message has to do with tools; sessions keep text")
+    return pb.CreateSessionRequest(
+        model=model, messages=[pb.ChatMessage(role=item.role, content=item.content) for item in said]
+    )
 
 
 def _sampling(options: GenerateOptions) -> SamplingParams:

@@ -13,17 +13,29 @@ import grpc
 from saguaro.answers import AnswerDelta, AnswerStarted, ServedModel
 from saguaro.channel import Tls, open_channel
 from saguaro.client.answer import Answer, AnswerBuilder
-from saguaro.client.requests import DEFAULT_ADDRESS, GenerateOptions, PromptLike, build_request, check_token_ids
+from saguaro.client.requests import (
+    DEFAULT_ADDRESS,
+    GenerateOptions,
+    PromptLike,
+    build_request,
+    check_token_ids,
+    session_request,
+)
 from saguaro.client.retry import Attempts, Retry
 from saguaro.client.target import balanced_options, target_of
+from saguaro.client.tools import MessageLike
 from saguaro.errors import SequenceFault
+from saguaro.sessions import SessionInfo
 from saguaro.types import TokenIds
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_from_proto, served_model_from_proto
+from saguaro.wire.sessions import session_from_proto
 
 # Starts a call that may take so many seconds.
 Start = Callable[[float | None], Any]
+# Goes on with the answer of that request after so many events, likewise.
+Resume = Callable[[str, int, float | None], Any]
 
 
 class AnswerStream:
@@ -32,8 +44,12 @@ class AnswerStream:
     Leaving the `with` block before the end cancels the answer, here and at the verifier.
     """
 
-    def __init__(self, start: Start, attempts: Attempts, peer: str, num_choices: int) -> None:
+    def __init__(
+        self, start: Start, attempts: Attempts, peer: str, num_choices: int, resume: Resume | None = None
+    ) -> None:
+        """`resume`: of a resumable answer, how to go on with it."""
         self._start = start
+        self._resume = resume
         self._attempts = attempts
         self._peer = peer
         self._num_choices = num_choices
@@ -43,8 +59,17 @@ class AnswerStream:
         self._begin()
 
     def _begin(self) -> None:
+        self._num_events = 0
         self._builder = AnswerBuilder(self._sent_at, self._num_choices)
         self._call = self._start(self._attempts.timeout_seconds)
+
+    def _begin_again(self) -> None:
+        """Go on after the last event where the gateway keeps the answer, else from the beginning."""
+        started = self._builder.started
+        if self._resume is None or started is None:
+            self._begin()
+        else:
+            self._call = self._resume(started.request_id, self._num_events, self._attempts.timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -58,7 +83,9 @@ class AnswerStream:
         while self._builder.results is None:
             try:
                 for message in self._call:
-                    event = answer_event_from_proto(message)
+                    response = message.response if isinstance(message, pb.ResumeStreamResponse) else message
+                    self._num_events = response.sequence_number
+                    event = answer_event_from_proto(response)
                     delta = None if event is None else self._builder.accept(event, time.monotonic())
                     if delta is not None:
                         self._has_begun = True
@@ -66,11 +93,11 @@ class AnswerStream:
             except grpc.RpcError as error:
                 if self._cancelled.is_set():
                     return
-                if self._has_begun:
+                if self._has_begun and self._resume is None:
                     self._attempts.give_up()
                 if self._cancelled.wait(self._attempts.wait_after(error)):
                     return
-                self._begin()
+                self._begin_again()
             else:
                 if self._builder.results is None:
                     raise SequenceFault(f"{self._peer} ended the answer without saying why")
@@ -163,7 +190,12 @@ class Client:
         def start(timeout: float | None) -> Any:
             return self._stub.Generate(request, timeout=timeout, metadata=self._metadata)
 
-        return AnswerStream(start, Attempts(self._retry, self._peer, timeout_seconds), self._peer, request.n)
+        def resume(request_id: str, num_events: int, timeout: float | None) -> Any:
+            rest = pb.ResumeStreamRequest(request_id=request_id, after_sequence_number=num_events)
+            return self._stub.ResumeStream(rest, timeout=timeout, metadata=self._metadata)
+
+        attempts = Attempts(self._retry, self._peer, timeout_seconds)
+        return AnswerStream(start, attempts, self._peer, request.n, resume if request.resumable else None)
 
     def tokenize(self, text: str, *, model: str = "", timeout_seconds: float | None = None) -> TokenIds:
         """Token ids of text as it stands.
@@ -179,6 +211,32 @@ class Client:
         """Text of token ids; special tokens are left out."""
         request = pb.DetokenizeRequest(model=model, token_ids=check_token_ids("token_ids", token_ids))
         return str(self._call(self._stub.Detokenize, request, timeout_seconds).text)
+
+    def create_session(
+        self, messages: Sequence[MessageLike] = (), *, model: str = "", timeout_seconds: float | None = None
+    ) -> SessionInfo:
+        """A conversation that the gateway keeps; it begins with `messages`, as a system prompt. Its turns are
+        `generate(new_messages, session_id=...)`.
+
+            >>> client = Client("127.0.0.1:50051")
+            >>> session = client.create_session([{"role": "system", "content": "Be brief."}])
+            >>> said = [{"role": "user", "content": "How does the saguaro stand?"}]
+            >>> client.generate(said, session_id=session.session_id).finish().text
+            'It stands still.'
+            >>> client.get_session(session.session_id).num_turns
+            1
+        """
+        request = session_request(messages, model)
+        return session_from_proto((self._call(self._stub.CreateSession, request, timeout_seconds)).session)
+
+    def get_session(self, session_id: str, *, timeout_seconds: float | None = None) -> SessionInfo:
+        """What is kept. Raises SessionNotFound."""
+        request = pb.GetSessionRequest(session_id=session_id)
+        return session_from_proto((self._call(self._stub.GetSession, request, timeout_seconds)).session)
+
+    def delete_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
+        """Forget it. Raises SessionNotFound."""
+        self._call(self._stub.DeleteSession, pb.DeleteSessionRequest(session_id=session_id), timeout_seconds)
 
     def list_models(self, *, timeout_seconds: float | None = None) -> tuple[ServedModel, ...]:
         """What can be asked for, and whether it is speculated now."""
