@@ -113,7 +113,7 @@ def test_another_answer_ends_with_its_connection_once_tokens_are_out(text_folder
             AsyncClient(address) as client,
         ):
             texts: list[str] = []
-            with pytest.raises(Unavailable):
+            with pytest.raises(Unavailable):  # noqa: PT012
                 async for delta in client.generate("Hi", timeout_seconds=30):
                     texts.append(delta.text)
             assert texts
