@@ -57,10 +57,10 @@ class Session:
     model: str
     created_at: float  # seconds since 1970
     messages: tuple[ChatMessage, ...]
-    owner: str = ""  # name of the key that began it; "" at a gateway without keys
     num_turns: int = 0
     prefix_reused: bool | None = None
     kept: KeptTokens | None = None
+    owner: str = ""  # name of the key that began it; "" at a gateway without keys
 
     def to_bytes(self) -> bytes:
         """JSON; the tokens as base64 of 32-bit numbers, which are read 40 times as fast as a list."""

@@ -53,7 +53,7 @@ class Sessions:
                 f"the messages have {num_tokens} tokens; this gateway keeps sessions of up to {self._max_tokens}",
             )
         session_id = secrets.token_hex(16)
-        session = Session(served.name, time.time(), messages, current_principal().name)
+        session = Session(served.name, time.time(), messages, owner=current_principal().name)
         expires_at = await self._store.create(session_id, session.to_bytes())
         return _info(session_id, session, expires_at, is_busy=False)
 

@@ -15,7 +15,8 @@ import pytest
 from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
 from saguaro.types import RoundReport
-from tests.integration.test_emulated import CHAT, PROFILE, wait_until_speculating
+from tests.integration.emulated import PROFILE, wait_until_speculating
+from tests.integration.test_emulated import CHAT
 
 TARGET_MS = 15.0
 IN_FORCE_SECONDS = 1.0
