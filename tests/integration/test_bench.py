@@ -41,6 +41,7 @@ def run(*flags: str, timeout: float) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.slow
 def test_an_emulated_pair_is_measured_in_all_its_modes_with_a_sweep_and_a_picture(profile: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "bench.png"

@@ -71,6 +71,7 @@ def test_stalls_and_jitter_of_both_models_leave_the_tokens(tmp_path: Path, plain
     assert answer.speculation.num_accepted_tokens > 0
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_speculator_in_mid_stream_leaves_the_tokens(tmp_path: Path, plain: Answer) -> None:
     with emulated(tmp_path, faults="[faults.draft]\ncrash_at = 100") as faulty:
         wait_until_speculating(faulty)

@@ -81,6 +81,7 @@ def trio(tiny_target: Path) -> Iterator[Trio]:
         yield running
 
 
+@pytest.mark.slow
 def test_two_verifiers_are_killed_and_eight_streams_go_on(trio: Trio) -> None:
     async def scenario() -> None:
         async with AsyncClient(trio.gateway_address) as client:

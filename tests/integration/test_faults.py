@@ -84,6 +84,7 @@ def test_killed_in_mid_stream_and_restarted(trio: Trio, expected: Answer) -> Non
     assert trio.processes["verifier"].exit_code is None
 
 
+@pytest.mark.slow
 def test_stopped_in_mid_stream_and_continued(trio: Trio, expected: Answer) -> None:
     wait_until_speculating(trio)
     pid = trio.processes["speculator"].pid

@@ -58,7 +58,7 @@ def test_the_race_follows_p_however_much_of_it_lies_in_the_tail(head_probability
     assert_law(draw(logits, params, head_probability=head_probability, over_seeds=over_seeds), logits, params)
 
 
-@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, 0.05])
+@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, pytest.param(0.05, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "params",
     [
@@ -92,7 +92,7 @@ def test_temperature_zero_takes_the_first_argmax_also_beside_random_rows() -> No
     [SamplingParams(temperature=1.0, seed=1), SamplingParams(temperature=1.0, choice=1)],
     ids=["seed", "choice"],
 )
-@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, 0.1])
+@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_draws_of_another_seed_or_choice_are_independent(changed: SamplingParams, head_probability: float) -> None:
     logits = zipf_logits(8)
     p = logits.double().softmax(0)
@@ -110,7 +110,7 @@ def test_draws_of_neighbouring_positions_are_independent(head_probability: float
     assert_follows(counts.numpy(), torch.outer(p, p).flatten().numpy())
 
 
-@pytest.mark.parametrize("concentration", [0.1, 1.0])
+@pytest.mark.parametrize("concentration", [pytest.param(0.1, marks=pytest.mark.slow), 1.0])
 def test_draft_and_target_agree_at_least_as_often_as_the_coupling_bound(concentration: float) -> None:
     # (1 - TV) / (1 + TV), arXiv 2408.07978. Four pairs in all, each 4.5 deviations below it: a false alarm under 2e-5.
     generator = np.random.default_rng(5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from saguaro.client import Answer, AsyncClient, ChatMessage
+from saguaro.client import NO_RETRY, Answer, AsyncClient, ChatMessage
 from saguaro.errors import DeadlineExceeded, InvalidRequest, ModelNotFound, SequenceFault, Unavailable
 from saguaro.types import FinishReason, TokenProvenance
 from tests.unit.gateway.house import (
@@ -162,7 +162,7 @@ def test_faults_of_the_verifier_arrive_typed_before_and_after_the_first_token(te
             for error in (Unavailable("queue full", 7.0), SequenceFault("this sequence broke")):
                 async with (
                     running_house(text_folder, error=error, error_after_runs=runs) as house,
-                    AsyncClient(house.address) as client,
+                    AsyncClient(house.address, retry=NO_RETRY) as client,
                 ):
                     with pytest.raises(type(error), match=str(error)) as caught:
                         await client.generate("Hi").finish()
