@@ -46,6 +46,9 @@ class PacedVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         """Who it pretends to be."""
         return verifier_info_to_proto(VerifierInfo(1, self._model, (), False, "there is no model", "", 0, 0))
 
+    async def GetLoad(self, request: Any, context: Any) -> verifier_pb2.GetLoadResponse:
+        return verifier_pb2.GetLoadResponse()
+
     async def SetPolicy(self, request: Any, context: Any) -> verifier_pb2.SetPolicyResponse:
         """There is nothing to bound."""
         return verifier_pb2.SetPolicyResponse()
