@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from saguaro.cli.trio import Trio
-from tests.integration.emulated import emulated, wait_until_speculating
+from tests.integration.emulated import emulated
 from tests.integration.fortress import Fortress, running_fortress
 from tests.integration.speculating import await_speculation
 from tests.tiny_models import noisy_copy, write_tiny_model
@@ -45,7 +45,7 @@ def emulated_trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     folder = tmp_path_factory.mktemp("emulated")
     flags = ["--session-store", f"sqlite://{folder}/sessions.db", "--resume-seconds", "30"]
     with emulated(folder, gateway_flags=flags) as trio:
-        wait_until_speculating(trio)
+        await_speculation(trio)
         yield trio
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from saguaro.cli.trio import Trio
-from saguaro.client import Client
 
 # A long prompt takes its time, as on a slow device: 1 ms a token.
 PROFILE = """
@@ -23,14 +21,6 @@ ms_per_row = 1.0
 base_ms = 0.5
 {faults}
 """
-
-
-def wait_until_speculating(trio: Trio) -> None:
-    deadline = time.monotonic() + 60
-    with Client(trio.gateway_address) as client:
-        while not client.list_models()[0].speculating:
-            assert time.monotonic() < deadline, client.list_models()[0].not_speculating_reason
-            time.sleep(0.05)
 
 
 def emulated(folder: Path, *, faults: str = "", target_ms: float = 15.0, gateway_flags: Sequence[str] = ()) -> Trio:

@@ -9,7 +9,8 @@ import pytest
 from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
 from saguaro.engine.emulated_pace import CRASH_EXIT_CODE
-from tests.integration.emulated import emulated, wait_until_speculating
+from tests.integration.emulated import emulated
+from tests.integration.speculating import await_speculation
 
 CHAT = [{"role": "user", "content": "Why is the sky blue?"}]
 NUM_TOKENS = 200
@@ -65,7 +66,7 @@ def test_stalls_and_jitter_of_both_models_leave_the_tokens(tmp_path: Path, plain
         "[faults.draft]\njitter_sigma = 0.5\nstall_every = 40\nstall_ms = 150"
     )
     with emulated(tmp_path, faults=faults, target_ms=4.0) as faulty:
-        wait_until_speculating(faulty)
+        await_speculation(faulty)
         answer = ask(faulty)
     assert answer.token_ids == plain.token_ids
     assert answer.speculation.num_accepted_tokens > 0
@@ -74,7 +75,7 @@ def test_stalls_and_jitter_of_both_models_leave_the_tokens(tmp_path: Path, plain
 @pytest.mark.slow
 def test_a_crash_of_the_speculator_in_mid_stream_leaves_the_tokens(tmp_path: Path, plain: Answer) -> None:
     with emulated(tmp_path, faults="[faults.draft]\ncrash_at = 100") as faulty:
-        wait_until_speculating(faulty)
+        await_speculation(faulty)
         answer = ask(faulty)
         assert faulty.processes["speculator"].exit_code == CRASH_EXIT_CODE
     assert answer.token_ids == plain.token_ids

@@ -15,7 +15,8 @@ from openai import BadRequestError, NotFoundError, OpenAI
 
 from saguaro.cli.trio import Trio
 from saguaro.client import Client
-from tests.integration.emulated import emulated, wait_until_speculating
+from tests.integration.emulated import emulated
+from tests.integration.speculating import await_speculation
 
 CHAT: Any = [{"role": "user", "content": "Why is the sky blue?"}]
 NAME = "emulated-mine"
@@ -30,7 +31,7 @@ SKY = {
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     with emulated(tmp_path_factory.mktemp("openai"), target_ms=4.0) as running:
-        wait_until_speculating(running)
+        await_speculation(running)
         yield running
 
 

@@ -15,7 +15,8 @@ import pytest
 from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
 from saguaro.types import RoundReport
-from tests.integration.emulated import PROFILE, wait_until_speculating
+from tests.integration.emulated import PROFILE
+from tests.integration.speculating import await_speculation
 from tests.integration.test_emulated import CHAT
 
 TARGET_MS = 15.0
@@ -55,7 +56,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Ite
         verifier_flags=("--metrics-port", str(ports["verifier"])),
         speculator_flags=("--metrics-port", str(ports["speculator"])),
     ) as running:
-        wait_until_speculating(running)
+        await_speculation(running)
         yield running
 
 

@@ -16,7 +16,7 @@ from saguaro.cli.verify_exact import EXIT_COULD_NOT_RUN, EXIT_DIFFERENT, EXIT_EQ
 from saguaro.client import Client
 from saguaro.client.requests import GenerateOptions
 from saguaro.types import AcceptanceMode
-from tests.integration.emulated import wait_until_speculating
+from tests.integration.speculating import await_speculation
 
 PROFILE = """
 vocabulary = 600
@@ -43,7 +43,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trio(profile: Path) -> Iterator[Trio]:
     always = ("--policy", "fixed:4,16,inf")
     with Trio(emulate=str(profile), log_folder=profile.parent, verifier_flags=always) as running:
-        wait_until_speculating(running)
+        await_speculation(running)
         yield running
 
 
