@@ -14,8 +14,9 @@ from typing import Any
 
 from saguaro.config import VerifierSettings
 from saguaro.emulation.tokenizer import FIRST_WORD_ID
-from saguaro.server import serve
+from saguaro.server import GenerationHandle, Relay, serve
 from saguaro.types import (
+    EventSink,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -53,10 +54,28 @@ class PacedVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         """There is nothing to bound."""
         return verifier_pb2.SetPolicyResponse()
 
+    async def Relay(self, commands: Any, context: Any) -> AsyncIterator[verifier_pb2.RelayResponse]:
+        """As the gateway asks."""
+        async for response in Relay(_begin).responses(commands):
+            yield response
+
     async def Generate(self, request: Any, context: Any) -> AsyncIterator[verifier_pb2.VerifierServiceGenerateResponse]:
         """The first run at once, the others on a grid of the interval."""
         async for event in _runs(generation_request_from_proto(request)):
             yield event_to_proto(event)
+
+
+async def _begin(request: GenerationRequest, sink: EventSink) -> GenerationHandle:
+    async def emit() -> None:
+        async for event in _runs(request):
+            sink(event)
+
+    emitting = asyncio.create_task(emit())
+
+    def end() -> None:
+        emitting.cancel()
+
+    return GenerationHandle(stop=end, abort=end)
 
 
 async def _runs(request: GenerationRequest) -> AsyncIterator[GenerationEvent]:

@@ -159,7 +159,7 @@ class Answers:
                         is_prefilled.set()
                         yield choice.take(event)
                         if choice.is_stopped:
-                            await generation.stop()
+                            generation.stop()
                     case GenerationFinished():
                         yield choice.finish(event)
 

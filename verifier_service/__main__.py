@@ -17,13 +17,16 @@ async def _main(settings: VerifierSettings) -> None:
     from verifier_service.worker import VerifierWorker
 
     worker = VerifierWorker(settings)
+    service = VerifierService(worker)
 
     def register(server: grpc.aio.Server) -> list[str]:
-        add_VerifierServiceServicer_to_server(VerifierService(worker), server)
+        add_VerifierServiceServicer_to_server(service, server)
         return ["saguaro.v1.VerifierService"]
 
     with metrics_served(settings, VerifierCollector(lambda: getattr(worker, "loop", None))):
-        await serve(settings, register, role="verifier", ready=worker.start, on_stop=worker.stop)
+        await serve(
+            settings, register, role="verifier", ready=worker.start, on_drain=service.drain, on_stop=worker.stop
+        )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from saguaro.core.planner import Planner
 from saguaro.engine.runner import Runner
 from saguaro.errors import SequenceFault, Unavailable
 from saguaro.types import (
+    EventSink,
     FinishReason,
     GenerationEvent,
     LookupResult,
@@ -29,7 +30,7 @@ from saguaro.types import (
 )
 from verifier_service.audit import Auditor
 from verifier_service.scheduler import Scheduler
-from verifier_service.sequence import EventSink, Sequence
+from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.tally import RoundTally
 from verifier_service.target_rows import TargetRows

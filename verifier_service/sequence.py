@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
@@ -17,8 +16,8 @@ from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
     AcceptanceMode,
+    EventSink,
     FinishReason,
-    GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     LookupResult,
@@ -33,8 +32,6 @@ from saguaro.types import (
     TokenRun,
     VerificationOutcome,
 )
-
-EventSink = Callable[[GenerationEvent | Exception], None]
 
 
 class Sequence:

@@ -10,7 +10,9 @@ from dataclasses import replace
 import grpc
 
 from saguaro.errors import InvalidRequest
+from saguaro.server import GenerationHandle, Relay
 from saguaro.types import (
+    EventSink,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
@@ -81,6 +83,7 @@ class VerifierService(VerifierServiceServicer):
     def __init__(self, worker: VerifierWorker) -> None:
         self._worker = worker
         self._stops: dict[str, Callable[[], None]] = {}
+        self._relays: set[Relay] = set()
 
     async def Generate(
         self, request: pb.VerifierServiceGenerateRequest, context: grpc.aio.ServicerContext
@@ -98,18 +101,28 @@ class VerifierService(VerifierServiceServicer):
             async for response in responses:
                 yield response
 
-    async def _responses(self, generation: GenerationRequest) -> AsyncGenerator[pb.VerifierServiceGenerateResponse]:
-        validate(generation, self._worker.identity)
-        acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
-        generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
-        constraint = await self._worker.compile(generation)
-        if generation.request_id in self._stops:
-            raise InvalidRequest("request_id", f'a generation "{generation.request_id}" runs already')
-        events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()
-        handle = self._worker.submit(generation, events.put_nowait, constraint)
-        self._stops[generation.request_id] = handle.stop
+    async def Relay(
+        self, commands: AsyncIterator[pb.RelayRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.RelayResponse]:
+        """Stream the events of all generations that come in; the caller's going away aborts them."""
+        relay = Relay(self._begin)
+        self._relays.add(relay)
         try:
-            yield event_to_proto(GenerationStarted(generation.sampling.seed, acceptance))
+            async with contextlib.aclosing(relay.responses(commands)) as responses:
+                async for response in responses:
+                    yield response
+        finally:
+            self._relays.remove(relay)
+
+    async def drain(self) -> None:
+        """No new generations; relays end with those that run."""
+        for relay in self._relays:
+            relay.drain("the verifier is draining")
+
+    async def _responses(self, generation: GenerationRequest) -> AsyncGenerator[pb.VerifierServiceGenerateResponse]:
+        events: asyncio.Queue[GenerationEvent | Exception] = asyncio.Queue()
+        handle = await self._begin(generation, events.put_nowait)
+        try:
             while True:
                 event = await events.get()
                 if isinstance(event, Exception):
@@ -118,8 +131,27 @@ class VerifierService(VerifierServiceServicer):
                 if isinstance(event, GenerationFinished):
                     return
         finally:
-            del self._stops[generation.request_id]
             handle.abort()
+
+    async def _begin(self, generation: GenerationRequest, sink: EventSink) -> GenerationHandle:
+        """Admit a generation; its first event is Started. Raises from the error tree where it is refused."""
+        validate(generation, self._worker.identity)
+        acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
+        generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
+        constraint = await self._worker.compile(generation)
+        request_id = generation.request_id
+        if request_id in self._stops:
+            raise InvalidRequest("request_id", f'a generation "{request_id}" runs already')
+        handle = self._worker.submit(generation, sink, constraint)
+        self._stops[request_id] = handle.stop
+        sink(GenerationStarted(generation.sampling.seed, acceptance))
+
+        def abort() -> None:
+            if self._stops.get(request_id) is handle.stop:
+                del self._stops[request_id]
+            handle.abort()
+
+        return GenerationHandle(stop=handle.stop, abort=abort)
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
         """End a generation: its stream ends with Finished. Unknown ids are fine."""

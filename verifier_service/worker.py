@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
@@ -15,10 +15,11 @@ from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
 from saguaro.errors import InvalidRequest, SequenceFault
-from saguaro.server import dial_tls
+from saguaro.server import GenerationHandle, dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
+    EventSink,
     GenerationEvent,
     GenerationRequest,
     ModelIdentity,
@@ -32,19 +33,11 @@ from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.policy import Policies, parse_policy
 from verifier_service.scaling import CachedScale
-from verifier_service.sequence import EventSink, Sequence
+from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
 
 _CALIBRATED_ROWS = (1, 2, 3, 5, 9, 17)  # verifications of few sequences
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationHandle:
-    """How to end a generation before its own end; both are harmless afterwards."""
-
-    stop: Callable[[], None]  # its last event still comes
-    abort: Callable[[], None]  # nobody listens any more
 
 
 class VerifierWorker:

@@ -13,11 +13,11 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 
-from gateway.verifier_client import VerifierAway
+from gateway.verifiers.away import VerifierAway
 from gateway.verifiers.member import Member
 from gateway.verifiers.pool import VerifierPool
 from gateway.verifiers.progress import Progress
-from saguaro.errors import SequenceFault, Unavailable
+from saguaro.errors import Unavailable
 from saguaro.types import (
     GenerationEvent,
     GenerationFinished,
@@ -91,35 +91,35 @@ class Generation:
                     *(self._asked.request_id, away, member.address, len(self._progress.token_ids)),
                 )
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Tell the verifier that its caller has all it wants: Finished comes next, from there or from here."""
         self._is_stopped = True
         if self._member is not None:
-            with contextlib.suppress(Unavailable):  # its stream breaks, too, sooner or later, and that is handled
-                await self._member.client.abort(self._asked.request_id)
+            self._member.client.stop(self._asked.request_id)
 
     async def _events_of(self, member: Member, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
-        """What comes from this verifier, up to Finished."""
+        """What comes from this verifier, up to Finished. Runs that have come by the time that they are read are one."""
         self._member = member
         self._pool.served(self._tokens, member)
         with member.counted():
-            async with contextlib.aclosing(member.client.generate(self._asked, max(timeout_seconds, 0.0))) as events:
-                async for event in events:
-                    self._progress.take(event)
-                    match event:
-                        case GenerationStarted() if self._is_started:
-                            continue  # the caller has seen one
-                        case GenerationStarted():
-                            self._is_started = True
-                        case TokenRun():
-                            self._lost_at = None
-                            self._refused_by.clear()
-                        case GenerationFinished():
-                            self._pool.served(self._tokens, member)
-                            yield self._progress.whole(event)
-                            return
-                    yield event
-        raise SequenceFault(f"the verifier ended request {self._asked.request_id} without saying why")
+            async with contextlib.aclosing(member.client.generate(self._asked, max(timeout_seconds, 0.0))) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        self._progress.take(event)
+                    for event in joined(batch):
+                        match event:
+                            case GenerationStarted() if self._is_started:
+                                continue  # the caller has seen one
+                            case GenerationStarted():
+                                self._is_started = True
+                            case TokenRun():
+                                self._lost_at = None
+                                self._refused_by.clear()
+                            case GenerationFinished():
+                                self._pool.served(self._tokens, member)
+                                yield self._progress.whole(event)
+                                return
+                        yield event
 
     async def _find(self, why: Unavailable, since: float, deadline: float) -> Member:
         """The verifier to begin or go on at. Raises Unavailable, `why` in its words, where none comes in time."""
@@ -140,3 +140,22 @@ class Generation:
     @property
     def _tokens(self) -> tuple[int, ...]:
         return (*self._prompt, *self._progress.token_ids)
+
+
+def joined(events: list[GenerationEvent]) -> list[GenerationEvent]:
+    """The same with neighbouring runs as one: under load a reader that falls behind catches up at less cost.
+
+    A joined run has no report; whoever wants those takes the events as they came.
+    """
+    if len(events) == 1:
+        return events
+    found: list[GenerationEvent] = []
+    for event in events:
+        last = found[-1] if found else None
+        if isinstance(event, TokenRun) and isinstance(last, TokenRun):
+            found[-1] = TokenRun(
+                last.token_ids + event.token_ids, last.provenance + event.provenance, last.logprobs + event.logprobs
+            )
+        else:
+            found.append(event)
+    return found

@@ -8,7 +8,8 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
-from gateway.verifier_client import VerifierAway, VerifierClient
+from gateway.verifiers.away import VerifierAway
+from gateway.verifiers.client import VerifierClient
 from saguaro.errors import SaguaroError
 from saguaro.types import VerifierInfo
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import fields
 
-from gateway.verifier_client import VerifierClient
 from gateway.verifiers.addresses import are_fixed, parse_addresses, resolve
+from gateway.verifiers.client import VerifierClient
 from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
 from saguaro.channel import Tls

@@ -4,6 +4,7 @@ from saguaro.server.doorkeeper import Gate, current_request_id, within
 from saguaro.server.grpc_server import GrpcServer, Register, serve
 from saguaro.server.metrics_port import labelled, metrics_served
 from saguaro.server.process import apply_placement, configure_logging, run_service
+from saguaro.server.relay import GenerationHandle, Relay
 from saguaro.server.tls import PortTls, dial_tls, port_tls
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "GrpcServer",
     "Register",
     "Gate",
+    "Relay",
+    "GenerationHandle",
     "PortTls",
     "port_tls",
     "dial_tls",

@@ -126,13 +126,8 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
             if self._cut_because is None:
                 raise
             await _abort(context, Unavailable(self._cut_because))
-        except SaguaroError as error:
-            if isinstance(error, SequenceFault):
-                logger.exception("request %s: %s failed", request_id, method)
-            await _abort(context, error)
-        except Exception:
-            logger.exception("request %s: %s failed", request_id, method)
-            await _abort(context, SequenceFault(f"internal error; the service's log has the cause under {request_id}"))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets a typed one
+            await _abort(context, told(error, request_id, method))
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
@@ -161,6 +156,15 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
         if not clock.expired():
             raise
         raise DeadlineExceeded(f"the call was not over within {seconds:g} s") from None
+
+
+def told(error: Exception, request_id: str, what: str) -> SaguaroError:
+    """What the caller is told of an error of the call `what`; of our own faults the log keeps the cause."""
+    if isinstance(error, SequenceFault) or not isinstance(error, SaguaroError):
+        logger.error("request %s: %s failed", request_id, what, exc_info=error)
+    if isinstance(error, SaguaroError):
+        return error
+    return SequenceFault(f"internal error; the service's log has the cause under {request_id}")
 
 
 def _kind(handler: Any) -> str:

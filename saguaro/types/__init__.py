@@ -4,6 +4,7 @@ Enum values equal those of the contract in proto/saguaro/v1; `saguaro.wire` conv
 """
 
 from saguaro.types.generation import (
+    EventSink,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -53,6 +54,7 @@ __all__ = [
     "Constraint",
     "ConstraintKind",
     "FinishReason",
+    "EventSink",
     "GenerationEvent",
     "GenerationFinished",
     "GenerationRequest",

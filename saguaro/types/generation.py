@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from saguaro.types.link import ModelIdentity
@@ -165,6 +166,9 @@ class GenerationFinished:
 
 
 GenerationEvent = GenerationStarted | PromptLogprobs | TokenRun | GenerationFinished
+
+# Takes the events of one generation; an exception is its last.
+EventSink = Callable[[GenerationEvent | Exception], None]
 
 
 @dataclass(frozen=True, slots=True)

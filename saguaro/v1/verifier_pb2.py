@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from saguaro.v1 import common_pb2 as saguaro_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19saguaro/v1/verifier.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"\xee\x02\n\x1eVerifierServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x07 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\x08 \x01(\x08\x12\x10\n\x08logprobs\x18\t \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\n \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0b \x01(\r\x12/\n\rtraffic_class\x18\x14 \x01(\x0e\x32\x18.saguaro.v1.TrafficClassB\r\n\x0b_max_tokens\"~\n\rResumeRequest\x12>\n\ngeneration\x18\x01 \x01(\x0b\x32*.saguaro.v1.VerifierServiceGenerateRequest\x12\x19\n\x11\x65mitted_token_ids\x18\x02 \x03(\r\x12\x12\n\nnum_rounds\x18\x03 \x01(\r\"\xe3\x01\n\x1fVerifierServiceGenerateResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.saguaro.v1.GenerationStartedH\x00\x12#\n\x03run\x18\x02 \x01(\x0b\x32\x14.saguaro.v1.TokenRunH\x00\x12\x32\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1e.saguaro.v1.GenerationFinishedH\x00\x12,\n\x06prompt\x18\x04 \x01(\x0b\x32\x1a.saguaro.v1.PromptLogprobsH\x00\x42\x07\n\x05\x65vent\"V\n\x11GenerationStarted\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x02 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\"=\n\x0ePromptLogprobs\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"\xa4\x01\n\x08TokenRun\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12/\n\nprovenance\x18\x02 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x03 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\'\n\x06report\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.RoundReport\"\xcd\x01\n\x12GenerationFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x03 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x04 \x01(\r\x12\x32\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"\x18\n\x16GetVerifierInfoRequest\"\xd3\x03\n\x17GetVerifierInfoResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12(\n\x05model\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x15\n\reos_token_ids\x18\x03 \x03(\r\x12\x13\n\x0bspeculating\x18\x04 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x05 \x01(\t\x12\x1a\n\x12speculator_address\x18\x06 \x01(\t\x12\x18\n\x10lookahead_tokens\x18\x07 \x01(\r\x12\x17\n\x0f\x62udget_outcomes\x18\x08 \x01(\r\x12\x18\n\x10\x62reak_even_batch\x18\t \x01(\x01\x12\x16\n\x0e\x63\x61\x63he_hit_rate\x18\n \x01(\x01\x12#\n\x1bpredicted_tokens_per_second\x18\x0b \x01(\x01\x12)\n!predicted_plain_tokens_per_second\x18\x0c \x01(\x01\x12\x13\n\x0bnum_audited\x18\r \x01(\x04\x12\x16\n\x0enum_mismatched\x18\x0e \x01(\x04\x12*\n\x07\x63lasses\x18\x0f \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\"\x10\n\x0eGetLoadRequest\"\x9f\x01\n\x0fGetLoadResponse\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x15\n\rnum_kv_blocks\x18\x03 \x01(\r\x12\x16\n\x0e\x66ree_kv_blocks\x18\x04 \x01(\r\x12\x17\n\x0fnum_preemptions\x18\x05 \x01(\x04\x12\x1a\n\x12num_stale_messages\x18\x06 \x01(\x04\"N\n\x10SetPolicyRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12*\n\x07\x63lasses\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\"\x13\n\x11SetPolicyResponse2\xf4\x03\n\x0fVerifierService\x12\x65\n\x08Generate\x12*.saguaro.v1.VerifierServiceGenerateRequest\x1a+.saguaro.v1.VerifierServiceGenerateResponse0\x01\x12R\n\x06Resume\x12\x19.saguaro.v1.ResumeRequest\x1a+.saguaro.v1.VerifierServiceGenerateResponse0\x01\x12<\n\x05\x41\x62ort\x12\x18.saguaro.v1.AbortRequest\x1a\x19.saguaro.v1.AbortResponse\x12Z\n\x0fGetVerifierInfo\x12\".saguaro.v1.GetVerifierInfoRequest\x1a#.saguaro.v1.GetVerifierInfoResponse\x12\x42\n\x07GetLoad\x12\x1a.saguaro.v1.GetLoadRequest\x1a\x1b.saguaro.v1.GetLoadResponse\x12H\n\tSetPolicy\x12\x1c.saguaro.v1.SetPolicyRequest\x1a\x1d.saguaro.v1.SetPolicyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19saguaro/v1/verifier.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"\xee\x02\n\x1eVerifierServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x18\n\x10prompt_token_ids\x18\x03 \x03(\r\x12,\n\x08sampling\x18\x04 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x12\n\nignore_eos\x18\x06 \x01(\x08\x12\x1b\n\x13\x64isable_speculation\x18\x07 \x01(\x08\x12\x16\n\x0einclude_rounds\x18\x08 \x01(\x08\x12\x10\n\x08logprobs\x18\t \x01(\x08\x12\x17\n\x0fprompt_logprobs\x18\n \x01(\x08\x12\x14\n\x0ctop_logprobs\x18\x0b \x01(\r\x12/\n\rtraffic_class\x18\x14 \x01(\x0e\x32\x18.saguaro.v1.TrafficClassB\r\n\x0b_max_tokens\"~\n\rResumeRequest\x12>\n\ngeneration\x18\x01 \x01(\x0b\x32*.saguaro.v1.VerifierServiceGenerateRequest\x12\x19\n\x11\x65mitted_token_ids\x18\x02 \x03(\r\x12\x12\n\nnum_rounds\x18\x03 \x01(\r\"\xe3\x01\n\x1fVerifierServiceGenerateResponse\x12\x30\n\x07started\x18\x01 \x01(\x0b\x32\x1d.saguaro.v1.GenerationStartedH\x00\x12#\n\x03run\x18\x02 \x01(\x0b\x32\x14.saguaro.v1.TokenRunH\x00\x12\x32\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x1e.saguaro.v1.GenerationFinishedH\x00\x12,\n\x06prompt\x18\x04 \x01(\x0b\x32\x1a.saguaro.v1.PromptLogprobsH\x00\x42\x07\n\x05\x65vent\"\xf9\x01\n\x0cRelayRequest\x12\x15\n\rgeneration_id\x18\x01 \x01(\x04\x12>\n\x08generate\x18\x02 \x01(\x0b\x32*.saguaro.v1.VerifierServiceGenerateRequestH\x00\x12+\n\x06resume\x18\x03 \x01(\x0b\x32\x19.saguaro.v1.ResumeRequestH\x00\x12*\n\x04stop\x18\x04 \x01(\x0b\x32\x1a.saguaro.v1.StopGenerationH\x00\x12.\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x1c.saguaro.v1.CancelGenerationH\x00\x42\t\n\x07\x63ommand\"\x10\n\x0eStopGeneration\"\x12\n\x10\x43\x61ncelGeneration\"9\n\rRelayResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.saguaro.v1.RelayedEvent\"~\n\x0cRelayedEvent\x12\x15\n\rgeneration_id\x18\x01 \x01(\x04\x12<\n\x05\x65vent\x18\x02 \x01(\x0b\x32+.saguaro.v1.VerifierServiceGenerateResponseH\x00\x12\x11\n\x07\x66\x61ilure\x18\x03 \x01(\x0cH\x00\x42\x06\n\x04kind\"V\n\x11GenerationStarted\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\x33\n\x0f\x61\x63\x63\x65ptance_mode\x18\x02 \x01(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\"=\n\x0ePromptLogprobs\x12+\n\x08logprobs\x18\x01 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\"\xa4\x01\n\x08TokenRun\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12/\n\nprovenance\x18\x02 \x03(\x0e\x32\x1b.saguaro.v1.TokenProvenance\x12+\n\x08logprobs\x18\x03 \x03(\x0b\x32\x19.saguaro.v1.TokenLogprobs\x12\'\n\x06report\x18\x04 \x01(\x0b\x32\x17.saguaro.v1.RoundReport\"\xcd\x01\n\x12GenerationFinished\x12(\n\x06reason\x18\x01 \x01(\x0e\x32\x18.saguaro.v1.FinishReason\x12\x19\n\x11num_prompt_tokens\x18\x02 \x01(\r\x12\x1c\n\x14num_generated_tokens\x18\x03 \x01(\r\x12 \n\x18num_cached_prompt_tokens\x18\x04 \x01(\r\x12\x32\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x1d.saguaro.v1.SpeculationReport\"\"\n\x0c\x41\x62ortRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"\x18\n\x16GetVerifierInfoRequest\"\xd3\x03\n\x17GetVerifierInfoResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12(\n\x05model\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x15\n\reos_token_ids\x18\x03 \x03(\r\x12\x13\n\x0bspeculating\x18\x04 \x01(\x08\x12\x1e\n\x16not_speculating_reason\x18\x05 \x01(\t\x12\x1a\n\x12speculator_address\x18\x06 \x01(\t\x12\x18\n\x10lookahead_tokens\x18\x07 \x01(\r\x12\x17\n\x0f\x62udget_outcomes\x18\x08 \x01(\r\x12\x18\n\x10\x62reak_even_batch\x18\t \x01(\x01\x12\x16\n\x0e\x63\x61\x63he_hit_rate\x18\n \x01(\x01\x12#\n\x1bpredicted_tokens_per_second\x18\x0b \x01(\x01\x12)\n!predicted_plain_tokens_per_second\x18\x0c \x01(\x01\x12\x13\n\x0bnum_audited\x18\r \x01(\x04\x12\x16\n\x0enum_mismatched\x18\x0e \x01(\x04\x12*\n\x07\x63lasses\x18\x0f \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\"\x10\n\x0eGetLoadRequest\"\x9f\x01\n\x0fGetLoadResponse\x12\x13\n\x0bnum_running\x18\x01 \x01(\r\x12\x13\n\x0bnum_waiting\x18\x02 \x01(\r\x12\x15\n\rnum_kv_blocks\x18\x03 \x01(\r\x12\x16\n\x0e\x66ree_kv_blocks\x18\x04 \x01(\r\x12\x17\n\x0fnum_preemptions\x18\x05 \x01(\x04\x12\x1a\n\x12num_stale_messages\x18\x06 \x01(\x04\"N\n\x10SetPolicyRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12*\n\x07\x63lasses\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.TrafficPolicy\"\x13\n\x11SetPolicyResponse2\xb6\x04\n\x0fVerifierService\x12\x65\n\x08Generate\x12*.saguaro.v1.VerifierServiceGenerateRequest\x1a+.saguaro.v1.VerifierServiceGenerateResponse0\x01\x12R\n\x06Resume\x12\x19.saguaro.v1.ResumeRequest\x1a+.saguaro.v1.VerifierServiceGenerateResponse0\x01\x12@\n\x05Relay\x12\x18.saguaro.v1.RelayRequest\x1a\x19.saguaro.v1.RelayResponse(\x01\x30\x01\x12<\n\x05\x41\x62ort\x12\x18.saguaro.v1.AbortRequest\x1a\x19.saguaro.v1.AbortResponse\x12Z\n\x0fGetVerifierInfo\x12\".saguaro.v1.GetVerifierInfoRequest\x1a#.saguaro.v1.GetVerifierInfoResponse\x12\x42\n\x07GetLoad\x12\x1a.saguaro.v1.GetLoadRequest\x1a\x1b.saguaro.v1.GetLoadResponse\x12H\n\tSetPolicy\x12\x1c.saguaro.v1.SetPolicyRequest\x1a\x1d.saguaro.v1.SetPolicyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,30 +38,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESUMEREQUEST']._serialized_end=561
   _globals['_VERIFIERSERVICEGENERATERESPONSE']._serialized_start=564
   _globals['_VERIFIERSERVICEGENERATERESPONSE']._serialized_end=791
-  _globals['_GENERATIONSTARTED']._serialized_start=793
-  _globals['_GENERATIONSTARTED']._serialized_end=879
-  _globals['_PROMPTLOGPROBS']._serialized_start=881
-  _globals['_PROMPTLOGPROBS']._serialized_end=942
-  _globals['_TOKENRUN']._serialized_start=945
-  _globals['_TOKENRUN']._serialized_end=1109
-  _globals['_GENERATIONFINISHED']._serialized_start=1112
-  _globals['_GENERATIONFINISHED']._serialized_end=1317
-  _globals['_ABORTREQUEST']._serialized_start=1319
-  _globals['_ABORTREQUEST']._serialized_end=1353
-  _globals['_ABORTRESPONSE']._serialized_start=1355
-  _globals['_ABORTRESPONSE']._serialized_end=1370
-  _globals['_GETVERIFIERINFOREQUEST']._serialized_start=1372
-  _globals['_GETVERIFIERINFOREQUEST']._serialized_end=1396
-  _globals['_GETVERIFIERINFORESPONSE']._serialized_start=1399
-  _globals['_GETVERIFIERINFORESPONSE']._serialized_end=1866
-  _globals['_GETLOADREQUEST']._serialized_start=1868
-  _globals['_GETLOADREQUEST']._serialized_end=1884
-  _globals['_GETLOADRESPONSE']._serialized_start=1887
-  _globals['_GETLOADRESPONSE']._serialized_end=2046
-  _globals['_SETPOLICYREQUEST']._serialized_start=2048
-  _globals['_SETPOLICYREQUEST']._serialized_end=2126
-  _globals['_SETPOLICYRESPONSE']._serialized_start=2128
-  _globals['_SETPOLICYRESPONSE']._serialized_end=2147
-  _globals['_VERIFIERSERVICE']._serialized_start=2150
-  _globals['_VERIFIERSERVICE']._serialized_end=2650
+  _globals['_RELAYREQUEST']._serialized_start=794
+  _globals['_RELAYREQUEST']._serialized_end=1043
+  _globals['_STOPGENERATION']._serialized_start=1045
+  _globals['_STOPGENERATION']._serialized_end=1061
+  _globals['_CANCELGENERATION']._serialized_start=1063
+  _globals['_CANCELGENERATION']._serialized_end=1081
+  _globals['_RELAYRESPONSE']._serialized_start=1083
+  _globals['_RELAYRESPONSE']._serialized_end=1140
+  _globals['_RELAYEDEVENT']._serialized_start=1142
+  _globals['_RELAYEDEVENT']._serialized_end=1268
+  _globals['_GENERATIONSTARTED']._serialized_start=1270
+  _globals['_GENERATIONSTARTED']._serialized_end=1356
+  _globals['_PROMPTLOGPROBS']._serialized_start=1358
+  _globals['_PROMPTLOGPROBS']._serialized_end=1419
+  _globals['_TOKENRUN']._serialized_start=1422
+  _globals['_TOKENRUN']._serialized_end=1586
+  _globals['_GENERATIONFINISHED']._serialized_start=1589
+  _globals['_GENERATIONFINISHED']._serialized_end=1794
+  _globals['_ABORTREQUEST']._serialized_start=1796
+  _globals['_ABORTREQUEST']._serialized_end=1830
+  _globals['_ABORTRESPONSE']._serialized_start=1832
+  _globals['_ABORTRESPONSE']._serialized_end=1847
+  _globals['_GETVERIFIERINFOREQUEST']._serialized_start=1849
+  _globals['_GETVERIFIERINFOREQUEST']._serialized_end=1873
+  _globals['_GETVERIFIERINFORESPONSE']._serialized_start=1876
+  _globals['_GETVERIFIERINFORESPONSE']._serialized_end=2343
+  _globals['_GETLOADREQUEST']._serialized_start=2345
+  _globals['_GETLOADREQUEST']._serialized_end=2361
+  _globals['_GETLOADRESPONSE']._serialized_start=2364
+  _globals['_GETLOADRESPONSE']._serialized_end=2523
+  _globals['_SETPOLICYREQUEST']._serialized_start=2525
+  _globals['_SETPOLICYREQUEST']._serialized_end=2603
+  _globals['_SETPOLICYRESPONSE']._serialized_start=2605
+  _globals['_SETPOLICYRESPONSE']._serialized_end=2624
+  _globals['_VERIFIERSERVICE']._serialized_start=2627
+  _globals['_VERIFIERSERVICE']._serialized_end=3193
 # @@protoc_insertion_point(module_scope)

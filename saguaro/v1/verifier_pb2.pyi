@@ -57,6 +57,44 @@ class VerifierServiceGenerateResponse(_message.Message):
     prompt: PromptLogprobs
     def __init__(self, started: _Optional[_Union[GenerationStarted, _Mapping]] = ..., run: _Optional[_Union[TokenRun, _Mapping]] = ..., finished: _Optional[_Union[GenerationFinished, _Mapping]] = ..., prompt: _Optional[_Union[PromptLogprobs, _Mapping]] = ...) -> None: ...
 
+class RelayRequest(_message.Message):
+    __slots__ = ("generation_id", "generate", "resume", "stop", "cancel")
+    GENERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    generation_id: int
+    generate: VerifierServiceGenerateRequest
+    resume: ResumeRequest
+    stop: StopGeneration
+    cancel: CancelGeneration
+    def __init__(self, generation_id: _Optional[int] = ..., generate: _Optional[_Union[VerifierServiceGenerateRequest, _Mapping]] = ..., resume: _Optional[_Union[ResumeRequest, _Mapping]] = ..., stop: _Optional[_Union[StopGeneration, _Mapping]] = ..., cancel: _Optional[_Union[CancelGeneration, _Mapping]] = ...) -> None: ...
+
+class StopGeneration(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelGeneration(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RelayResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[RelayedEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[RelayedEvent, _Mapping]]] = ...) -> None: ...
+
+class RelayedEvent(_message.Message):
+    __slots__ = ("generation_id", "event", "failure")
+    GENERATION_ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    generation_id: int
+    event: VerifierServiceGenerateResponse
+    failure: bytes
+    def __init__(self, generation_id: _Optional[int] = ..., event: _Optional[_Union[VerifierServiceGenerateResponse, _Mapping]] = ..., failure: _Optional[bytes] = ...) -> None: ...
+
 class GenerationStarted(_message.Message):
     __slots__ = ("seed", "acceptance_mode")
     SEED_FIELD_NUMBER: _ClassVar[int]

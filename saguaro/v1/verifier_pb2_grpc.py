@@ -45,6 +45,11 @@ class VerifierServiceStub:
                 request_serializer=saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
                 _registered_method=True)
+        self.Relay = channel.stream_stream(
+                '/saguaro.v1.VerifierService/Relay',
+                request_serializer=saguaro_dot_v1_dot_verifier__pb2.RelayRequest.SerializeToString,
+                response_deserializer=saguaro_dot_v1_dot_verifier__pb2.RelayResponse.FromString,
+                _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/saguaro.v1.VerifierService/Abort',
                 request_serializer=saguaro_dot_v1_dot_verifier__pb2.AbortRequest.SerializeToString,
@@ -90,6 +95,16 @@ class VerifierServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Relay(self, request_iterator, context):
+        """Any number of generations of one caller on one stream, begun as by Generate and Resume: a message holds what all of
+        them emitted since the last, so that a step of the decode loop costs both sides one message. A generation that fails
+        says so by an event and hurts no other one. Cancelling the call aborts all that run; closing its requests lets them
+        end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Abort(self, request, context):
         """Ends a generation by its id: its stream ends with Finished. Unknown or finished ids are fine.
         """
@@ -130,6 +145,11 @@ def add_VerifierServiceServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.FromString,
                     response_serializer=saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.SerializeToString,
+            ),
+            'Relay': grpc.stream_stream_rpc_method_handler(
+                    servicer.Relay,
+                    request_deserializer=saguaro_dot_v1_dot_verifier__pb2.RelayRequest.FromString,
+                    response_serializer=saguaro_dot_v1_dot_verifier__pb2.RelayResponse.SerializeToString,
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
@@ -207,6 +227,33 @@ class VerifierService:
             '/saguaro.v1.VerifierService/Resume',
             saguaro_dot_v1_dot_verifier__pb2.ResumeRequest.SerializeToString,
             saguaro_dot_v1_dot_verifier__pb2.VerifierServiceGenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Relay(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/saguaro.v1.VerifierService/Relay',
+            saguaro_dot_v1_dot_verifier__pb2.RelayRequest.SerializeToString,
+            saguaro_dot_v1_dot_verifier__pb2.RelayResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+from grpc.aio import Metadata
 from grpc_status import rpc_status
 
 from saguaro.errors import (
@@ -56,6 +57,7 @@ _REASON_OF: dict[type[SaguaroError], str] = {
     StreamNotFound: "STREAM_NOT_FOUND",
 }
 _KIND_OF = {reason: kind for kind, reason in _REASON_OF.items()}
+_CODE_OF = {code.value[0]: code for code in grpc.StatusCode}
 
 _HINTS = {
     "WRONG_VERSION_NUMBER": "it answers, but not in TLS",
@@ -73,14 +75,29 @@ def code_of(error: SaguaroError) -> grpc.StatusCode:
 
 def status_of(error: SaguaroError) -> Any:
     """The `grpc.Status` that `context.abort_with_status` takes."""
-    code = code_of(error)
-    message = status_pb2.Status(code=code.value[0], message=str(error))
+    return rpc_status.to_status(_message_of(error))
+
+
+def packed_status(error: SaguaroError) -> bytes:
+    """The error as a field of a message, where its stream goes on: a google.rpc.Status."""
+    return bytes(_message_of(error).SerializeToString())
+
+
+def error_of_packed(status: bytes, peer: str) -> SaguaroError:
+    """What `packed_status` was made of."""
+    message = status_pb2.Status.FromString(status)
+    details = Metadata((_DETAILS_KEY, status))
+    return error_of(grpc.aio.AioRpcError(_CODE_OF[message.code], Metadata(), details, message.message), peer)
+
+
+def _message_of(error: SaguaroError) -> status_pb2.Status:
+    message = status_pb2.Status(code=code_of(error).value[0], message=str(error))
     detail = _detail_of(error)
     if detail is not None:
         packed = any_pb2.Any()
         packed.Pack(detail)
         message.details.append(packed)
-    return rpc_status.to_status(message)
+    return message
 
 
 def error_of(error: grpc.RpcError, peer: str) -> SaguaroError:

@@ -102,6 +102,12 @@ def resume_request_from_proto(message: pb.ResumeRequest) -> GenerationRequest:
 def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse:
     """One event of a generation as it goes out."""
     response = pb.VerifierServiceGenerateResponse()
+    write_event(event, response)
+    return response
+
+
+def write_event(event: GenerationEvent, response: pb.VerifierServiceGenerateResponse) -> None:
+    """The same into an empty message that is part of another."""
     match event:
         case GenerationStarted():
             response.started.seed = event.seed
@@ -125,7 +131,6 @@ def event_to_proto(event: GenerationEvent) -> pb.VerifierServiceGenerateResponse
                     speculation=speculation_report_to_proto(event.speculation),
                 )
             )
-    return response
 
 
 def event_from_proto(message: pb.VerifierServiceGenerateResponse) -> GenerationEvent | None:

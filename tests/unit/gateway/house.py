@@ -26,10 +26,11 @@ from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
 from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
-from saguaro.server import GrpcServer
+from saguaro.server import GenerationHandle, GrpcServer, Relay
 from saguaro.types import (
     AcceptanceMode,
     ClassPolicy,
+    EventSink,
     FinishReason,
     GenerationEvent,
     GenerationFinished,
@@ -50,15 +51,11 @@ from saguaro.types import (
 )
 from saguaro.v1 import gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.policy import policy_changes_from_proto
-from saguaro.wire.verifier import (
-    event_to_proto,
-    generation_request_from_proto,
-    resume_request_from_proto,
-    verifier_info_to_proto,
-)
+from saguaro.wire.verifier import verifier_info_to_proto
 
 CONTEXT_LIMIT = 64
 RUN_LENGTH = 3
+RUN_SECONDS = 0.005  # between events, so that a gateway that keeps up relays each run by itself
 SESSION_LIMITS = StoreLimits(ttl_seconds=60, max_sessions=16)
 ROUNDS = tuple(RoundReport(r, 2, 2, LookupResult.HIT, 10, 20, 30, 40) for r in (1, 2))
 
@@ -78,13 +75,11 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     go_on: asyncio.Event = field(default_factory=asyncio.Event)  # ends every pause
     error: Exception | None = None
     error_after_runs: int = 0
-    finishes: bool = True
     requests: list[GenerationRequest] = field(default_factory=list)
-    metadata: dict[str, str] = field(default_factory=dict)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    aborted: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
-    aborted_ids: list[str] = field(default_factory=list)
+    stopped_ids: list[str] = field(default_factory=list)
     num_running: int = 0  # as it reports
     num_runs: int = 0
     policies: list[dict[TrafficClass, ClassPolicy]] = field(default_factory=list)  # as they were pushed
@@ -94,11 +89,6 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         model = ModelIdentity(self.name, self.fingerprint, self.vocabulary_size, self.context_limit, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
-    async def Abort(self, request: Any, context: Any) -> verifier_pb2.AbortResponse:
-        self.aborted_ids.append(request.request_id)
-        self.aborted.set()
-        return verifier_pb2.AbortResponse()
-
     async def GetLoad(self, request: Any, context: Any) -> verifier_pb2.GetLoadResponse:
         return verifier_pb2.GetLoadResponse(num_running=self.num_running)
 
@@ -106,27 +96,37 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.policies.append(policy_changes_from_proto(request.classes))
         return verifier_pb2.SetPolicyResponse()
 
-    async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for response in self._responses(generation_request_from_proto(request), context):
+    async def Relay(self, commands: Any, context: Any) -> AsyncIterator[Any]:
+        async for response in Relay(self._begin).responses(commands):
             yield response
 
-    async def Resume(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for response in self._responses(resume_request_from_proto(request), context):
-            yield response
-
-    async def _responses(self, generation: GenerationRequest, context: Any) -> AsyncIterator[Any]:
-        self.requests.append(generation)
+    async def _begin(self, request: GenerationRequest, sink: EventSink) -> GenerationHandle:
+        self.requests.append(request)
         self.runs_before.append(self.num_runs)
-        self.metadata = dict(context.invocation_metadata())
-        try:
-            async for event in self._events(generation):
-                yield event_to_proto(event)
-        finally:
-            self.ended.set()
-
-    async def _events(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         if self.refusal is not None:
             raise self.refusal
+
+        async def emit() -> None:
+            try:
+                async for event in self._events(request):
+                    sink(event)
+                    await asyncio.sleep(RUN_SECONDS)
+            except Exception as error:  # noqa: BLE001  # as the decode loop gives them
+                sink(error)
+            finally:
+                self.ended.set()
+
+        def abort() -> None:
+            emitting.cancel()
+
+        def stop() -> None:
+            self.stopped_ids.append(request.request_id)
+            self.stopped.set()
+
+        emitting = asyncio.create_task(emit())
+        return GenerationHandle(stop=stop, abort=abort)
+
+    async def _events(self, request: GenerationRequest) -> AsyncIterator[GenerationEvent]:
         yield GenerationStarted(request.sampling.seed, request.sampling.acceptance or AcceptanceMode.COUPLED)
         if request.prompt_logprobs:
             yield PromptLogprobs(tuple(TokenLogprobs(-float(token)) for token in request.prompt[1:]))
@@ -137,7 +137,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             if self.error is not None and index == self.error_after_runs:
                 raise self.error
             if index == self.hang_after_runs:
-                yield await self._aborted(request, start)
+                yield await self._stopped(request, start)
                 return
             if index == self.pause_after_runs:
                 await self.go_on.wait()
@@ -148,16 +148,16 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
             report = RoundReport(index, RUN_LENGTH, len(run) - 1, LookupResult.HIT, 10, 20, 30, 40)
             yield TokenRun(run, provenance, logprobs, report)
         if self.hang_after_runs == -(-len(tokens) // RUN_LENGTH):
-            yield await self._aborted(request, len(tokens))
-        elif self.finishes:
+            yield await self._stopped(request, len(tokens))
+        else:
             reason = FinishReason.STOP if len(tokens) == len(self.answer) else FinishReason.LENGTH
             rounds = ROUNDS if request.include_rounds else ()
             report = SpeculationReport(not request.disable_speculation, "", 2, 4, 4, 2, 0, 0, rounds)
             yield GenerationFinished(reason, len(request.prompt), len(tokens), 0, report)
 
-    async def _aborted(self, request: GenerationRequest, num_tokens: int) -> GenerationFinished:
+    async def _stopped(self, request: GenerationRequest, num_tokens: int) -> GenerationFinished:
         self.hangs.set()
-        await self.aborted.wait()
+        await self.stopped.wait()
         return GenerationFinished(FinishReason.ABORTED, len(request.prompt), num_tokens, 0, SpeculationReport(True))
 
 

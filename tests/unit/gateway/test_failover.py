@@ -144,13 +144,13 @@ def test_a_fault_of_the_sequence_is_not_tried_elsewhere(text_folder: Path) -> No
 
 def test_a_verifier_that_is_lost_when_its_answer_had_all_it_wanted_costs_nothing(text_folder: Path) -> None:
     async def scenario() -> None:
-        async with running_verifiers(text_folder, {"hang_after_runs": 4, "finishes": False}) as verifiers:
+        async with running_verifiers(text_folder, {"hang_after_runs": 4}) as verifiers:
 
             class Deaf(asyncio.Event):
                 def set(self) -> None:
                     """The last event never comes."""
 
-            verifiers.fakes[0].aborted = Deaf()
+            verifiers.fakes[0].stopped = Deaf()
             losing = asyncio.create_task(lose(verifiers, 0))
             (answer,) = await verifiers.answer(request(stop=("saguar",)))
             await losing

@@ -204,7 +204,7 @@ def test_answers_at_once_are_bounded_by_key_over_both_doors(text_folder: Path) -
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
         assert "1 answers at once" in refused.json()["error"]["message"]
         assert (await caller.complete(n=2)).status_code == 400
-        caller.house.verifier.aborted.set()
+        caller.house.verifier.stopped.set()
         assert await running is None
         assert (await caller.complete()).status_code == 200
 

@@ -146,7 +146,7 @@ def test_a_drain_finishes_running_streams_and_takes_no_new_connection(text_folde
                 house.http.drain()
                 stopped = asyncio.create_task(house.http.stop())
                 await until(lambda: not listens(port))
-                house.verifier.aborted.set()
+                house.verifier.stopped.set()
                 rest = [line async for line in lines]
                 assert rest[-2:] == ["data: [DONE]", ""]
             await asyncio.wait_for(stopped, 10)

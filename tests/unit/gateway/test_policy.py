@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from gateway.policy import PolicyDesk
-from gateway.verifier_client import VerifierClient
+from gateway.verifiers.client import VerifierClient
 from saguaro.client import AsyncClient
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, ClassPolicy, TrafficClass, TrafficPolicy

@@ -265,7 +265,7 @@ def test_after_a_change_of_tokenizer_the_conversation_goes_on_tokenized_anew(tex
 
 def test_a_broken_turn_is_our_fault_and_not_kept(text_folder: Path) -> None:
     async def scenario() -> None:
-        async with open_door(text_folder, finishes=False) as (_, door):
+        async with open_door(text_folder, error=SequenceFault("broken"), error_after_runs=1) as (_, door):
             session = await door.create()
             with pytest.raises(SequenceFault):
                 await door.turn(session.session_id, "Tell")

@@ -23,6 +23,7 @@ from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.types import (
     AcceptanceMode,
+    EventSink,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
@@ -35,7 +36,7 @@ from speculator_service.stream import Limits
 from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
 from verifier_service.scaling import CachedScale
-from verifier_service.sequence import EventSink, Sequence
+from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -10,30 +9,15 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.policy_push import PolicyPush
+from gateway.verifiers.away import VerifierAway, failed
+from gateway.verifiers.relay import Relay
 from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, KeptPolicy, TrafficPolicy, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
-from saguaro.wire.status import error_of
-from saguaro.wire.verifier import (
-    event_from_proto,
-    generation_request_to_proto,
-    resume_request_to_proto,
-    verifier_info_from_proto,
-)
+from saguaro.wire.verifier import verifier_info_from_proto
 
 _ANSWER_SECONDS = 5.0  # for what a verifier answers at once
-_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-_OWN_WORDS = "grpc-status-details-bin"  # where our services put theirs; gRPC itself puts nothing there
-
-
-class VerifierAway(Unavailable):
-    """This verifier does not begin, or go on with, what was asked of it; another one may."""
-
-    def __init__(self, error: Unavailable, *, is_refusal: bool) -> None:
-        """`is_refusal`: the verifier said so itself, so it lives; otherwise the connection is gone."""
-        super().__init__(str(error), error.retry_after_seconds)
-        self.is_refusal = is_refusal
 
 
 class VerifierClient:
@@ -47,11 +31,13 @@ class VerifierClient:
         self._channel = open_aio_channel(address, tls, options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
+        self._relay = Relay(self._stub, self.peer)
         self._policy = PolicyPush(self._channel, self._stub, address)
 
     async def close(self) -> None:
         """Ends running generations too."""
         await self._policy.close()
+        await self._relay.close()
         await self._channel.close()
 
     async def info(self) -> VerifierInfo:
@@ -60,7 +46,7 @@ class VerifierClient:
         try:
             response = await self._stub.GetVerifierInfo(request, timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise _away(self._failed(error)) from None
+            raise _away(failed(error, self.peer)) from None
         info = verifier_info_from_proto(response)
         if info.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(
@@ -73,7 +59,7 @@ class VerifierClient:
         try:
             load = await self._stub.GetLoad(verifier_pb2.GetLoadRequest(), timeout=_ANSWER_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
+            raise failed(error, self.peer) from None
         return int(load.num_running + load.num_waiting)
 
     async def watch(self) -> AsyncGenerator[bool]:
@@ -83,35 +69,17 @@ class VerifierClient:
             async for response in call:
                 yield response.status == health_pb2.HealthCheckResponse.SERVING
         except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
+            raise failed(error, self.peer) from None
         finally:
             call.cancel()
 
-    async def generate(self, request: GenerationRequest, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
-        """Events of one generation, new or resumed; closing the iterator early aborts it at the verifier."""
-        metadata = (("x-request-id", request.request_id),)
-        if request.resumption is None:
-            call = self._stub.Generate(generation_request_to_proto(request), timeout=timeout_seconds, metadata=metadata)
-        else:
-            resume = resume_request_to_proto(request, request.resumption)
-            call = self._stub.Resume(resume, timeout=timeout_seconds, metadata=metadata)
-        try:
-            async for message in call:
-                event = event_from_proto(message)
-                if event is not None:
-                    yield event
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(error) from None
-        finally:
-            with contextlib.suppress(Exception):
-                call.cancel()
+    def generate(self, request: GenerationRequest, timeout_seconds: float) -> AsyncGenerator[list[GenerationEvent]]:
+        """Events of one generation; see `Relay.generate`."""
+        return self._relay.generate(request, timeout_seconds)
 
-    async def abort(self, request_id: str) -> None:
-        """End a generation at the verifier: its last event comes at once. Harmless when it has ended already."""
-        try:
-            await self._stub.Abort(verifier_pb2.AbortRequest(request_id=request_id), timeout=_ANSWER_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            raise _away(self._failed(error)) from None
+    def stop(self, request_id: str) -> None:
+        """End a generation early: its last event comes at once. Harmless when it has ended already."""
+        self._relay.stop(request_id)
 
     async def apply(self, policy: TrafficPolicy) -> tuple[KeptPolicy, ...]:
         """Keep the verifier to the policy from now on, whenever it joins; returns within a second."""
@@ -121,12 +89,6 @@ class VerifierClient:
     def kept(self) -> tuple[KeptPolicy, ...]:
         """Whether it keeps to what was applied last."""
         return (self._policy.kept,)
-
-    def _failed(self, error: grpc.aio.AioRpcError) -> SaguaroError:
-        typed = error_of(error, self.peer)
-        if not isinstance(typed, Unavailable) or error.code() not in _AWAY:
-            return typed
-        return VerifierAway(typed, is_refusal=any(key == _OWN_WORDS for key, _ in error.trailing_metadata() or ()))
 
 
 def _away(error: SaguaroError) -> SaguaroError:
