@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from saguaro.core.forward_time import ForwardTime
-from saguaro.core.rank_histogram import OutcomeStatistics
+from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.engine.block_manager import OutOfBlocks
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.model_runner import Logits
@@ -70,6 +70,7 @@ class DraftScheduler:
         self._inbox: deque[Callable[[], None]] = deque()
         self.forward_time = ForwardTime()
         self._draft_rows = DraftRows(runner.device, runner.vocab_size)
+        self._allocations: dict[tuple[Stream, int, int, int, int], Allocation] = {}  # of this step
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
@@ -123,6 +124,7 @@ class DraftScheduler:
         """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft."""
         self._take_inbox()
         self._reap_orphans()
+        self._allocations.clear()
         works = self._next_batch()
         if works:
             self._forward(works)
@@ -228,16 +230,22 @@ class DraftScheduler:
             work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
 
     def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
+        statistics = stream.statistics_for(session)
+
         def fan_out(length: int) -> tuple[int, ...]:
-            allocation = best_allocation(
-                stream.statistics_for(session),
-                self.forward_time,
-                length=length,
-                budget=stream.budget,
-                lookahead=session.lookahead,
-                batch=batch,
-                left_ns=max(session.deadline_ns - self._clock_ns(), 0),
-            )
+            # Sequences of one commit differ by microseconds in what they have left: they share the search.
+            key = stream, id(statistics), length, session.lookahead, session.deadline_ns
+            if key not in self._allocations:
+                self._allocations[key] = best_allocation(
+                    statistics,
+                    self.forward_time,
+                    length=length,
+                    budget=stream.budget,
+                    lookahead=session.lookahead,
+                    batch=batch,
+                    left_ns=max(session.deadline_ns - self._clock_ns(), 0),
+                )
+            allocation = self._allocations[key]
             stream.prepared = sum(allocation.fan_out)
             return allocation.fan_out
 

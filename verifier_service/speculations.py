@@ -155,7 +155,7 @@ class Speculations:
     def open(self, sequence: Sequence, round: int) -> None:
         """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
         is_wanted = self.plans.most(sequence.request.traffic_class) > 0 and not sequence.request.disable_speculation
-        if self._send is None or not is_wanted or sequence.draft_mode not in self._modes:
+        if self._send is None or not is_wanted or self.planner.rests or sequence.draft_mode not in self._modes:
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
@@ -183,7 +183,7 @@ class Speculations:
         kind = _KINDS.get(sequence.drafted_as, RoundKind.PLAIN)
         sequence.verify_next((), TokenProvenance.PLAIN)
         most = self.plans.most(sequence.request.traffic_class)
-        if most == 0:
+        if most == 0 or self.planner.rests:
             self.close(sequence)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
@@ -285,6 +285,8 @@ class Speculations:
             return False, "the policy of the request's traffic class is plain decoding"
         if self.detached_reason is not None:
             return False, self.detached_reason
+        if self.planner.rests:
+            return False, "speculation does not pay at this load: plain decoding is the plan"
         if sequence.draft_mode not in self._modes:
             return False, "the speculator does not draft for the acceptance mode of the request"
         return False, opening.refusal if opening else "the sequence was not yet opened"

@@ -151,6 +151,11 @@ class Planner:
         return self._fixed is not None
 
     @property
+    def rests(self) -> bool:
+        """Nothing is wanted of the speculator until the next look whether speculation pays, or until loads change."""
+        return self._fixed is None and self._plan.lookahead == 0 and self._probe.is_resting
+
+    @property
     def plan(self) -> Plan:
         """The plan in force."""
         return self._plan

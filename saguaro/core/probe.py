@@ -5,6 +5,7 @@ from __future__ import annotations
 _FIRST_INTERVAL = 256  # steps of plain decoding before the first look
 _LONGEST_INTERVAL = 4096
 _STEPS = 8  # of a look, once the speculator answers
+_STEPS_TO_REST = 64  # of plain decoding; a plan that wavers does not rest
 _MOST_STEPS = 32  # of a look: until then it has computed the prompts, or is too slow anyway
 
 
@@ -40,6 +41,11 @@ class Probe:
     def answers(self) -> None:
         """The speculator had something for a lookup of this look."""
         self._was_answered = True
+
+    @property
+    def is_resting(self) -> bool:
+        """Plain decoding has been the plan for long enough that the speculator need not be told how it goes."""
+        return not self.is_on and self._interval - self._steps_to_next >= _STEPS_TO_REST
 
     @property
     def is_warming(self) -> bool:
