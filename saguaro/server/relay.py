@@ -14,8 +14,7 @@ from saguaro.v1 import verifier_pb2 as pb
 from saguaro.wire.status import packed_status
 from saguaro.wire.verifier import generation_request_from_proto, resume_request_from_proto, write_event
 
-# A message is closed once it has that many bytes: half of what gRPC takes by default.
-_FULL_BYTES = 1 << 21
+_FULL_BYTES = 1 << 21  # half of what gRPC takes by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,10 @@ class _Running:
 class Relay:
     """One stream's. What gathers while a message is on its way out goes with the next."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, *, full_bytes: int = _FULL_BYTES) -> None:
+        """A message is closed once its events have `full_bytes`."""
         self._begin = begin
+        self._full_bytes = full_bytes
         self._running: dict[int, _Running] = {}
         self._gathered: list[pb.RelayedEvent] = []
         self._changed = asyncio.Event()
@@ -79,7 +80,7 @@ class Relay:
 
     def _next_message(self) -> pb.RelayResponse:
         num_bytes, size = 0, 0
-        while size < len(self._gathered) and num_bytes < _FULL_BYTES:
+        while size < len(self._gathered) and num_bytes < self._full_bytes:
             num_bytes += self._gathered[size].ByteSize()
             size += 1
         events, self._gathered = self._gathered[:size], self._gathered[size:]
