@@ -104,6 +104,22 @@ def test_a_look_waits_until_the_speculator_has_computed_the_prompts_and_does_not
     assert not planner.next_step(4).lookahead
 
 
+def test_the_speculator_rests_between_looks_and_only_where_plain_decoding_has_been_the_plan_for_a_while() -> None:
+    planner = run(acceptance=0.0, hit_rate=0.0, ms_per_row=2.0, steps=0)
+    rests, plain_steps = [], 0
+    for _ in range(1200):
+        planner.next_step(1)
+        plain_steps = 0 if planner.plan.lookahead else plain_steps + 1
+        rests.append(planner.rests)
+        assert not planner.rests or plain_steps >= 64
+        if planner.plan.lookahead:
+            planner.drafts.observe(0, planner.plan.lookahead)
+            planner.observe_lookup(hit=False, depth=0, after=RoundKind.PLAIN)
+    assert sum(rests) > 600
+    fixed = Planner(max_lookahead=6, start_lookahead=4, fixed=FixedPolicy(0, 8, 0.0))
+    assert not any((fixed.next_step(1), fixed.rests)[1] for _ in range(200))
+
+
 def test_a_wait_that_was_never_timed_is_not_asked_for_among_others() -> None:
     for batch, waits in ((1, True), (8, False)):
         planner = Planner(max_lookahead=6, start_lookahead=4)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from saguaro.core.planner import Planner
 from saguaro.types import (
     ClassPolicy,
     GenerationRequest,
@@ -138,3 +139,29 @@ def test_a_scrape_of_the_verifier_agrees_with_the_reports(tiny: TinyModels) -> N
     assert (seen["num_requests_running",], seen["kv_cache_usage_perc",]) == (0, 0)
     assert seen["request_queue_time_seconds_count",] == 2
     assert not list(VerifierCollector(lambda: None).collect())
+
+
+def test_while_plain_decoding_is_the_plan_nothing_is_told_to_the_speculator_and_then_it_is_opened_anew(
+    tiny: TinyModels, plain_tokens: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio = free_trio(tiny, TrafficPolicy())
+    sequence, answer = trio.submit(asks(BALANCED))
+    while sequence.num_generated < 15:
+        trio.step()
+    monkeypatch.setattr(Planner, "rests", True)
+    trio.step()
+    trio.step()
+    speculating, reason = trio.speculations.state_of(sequence)
+    assert not speculating
+    assert "plain decoding is the plan" in reason
+    quiet_since = len(trio.frames)
+    while sequence.num_generated < 30:
+        trio.step()
+    told = [frame for frame in trio.frames[quiet_since:] if isinstance(frame, VerifierFrame)]
+    assert not any(frame.opens or frame.commits for frame in told)
+    monkeypatch.setattr(Planner, "rests", False)
+    trio.run(answer)
+    assert answer.tokens == plain_tokens
+    later = [frame for frame in trio.frames[quiet_since:] if isinstance(frame, VerifierFrame)]
+    assert sum(len(frame.opens) for frame in later) == 1
+    assert answer.finished.speculation.speculating
