@@ -67,7 +67,7 @@ class House:
             max_tokens=load.runs * load.length,
             include_rounds=True,
         )
-        return await _hear(self.gateway.Generate(request), "delta")
+        return await _hear(self.gateway.Generate(request), "delta", load.length)
 
     async def direct(self, load: Load) -> Heard:
         """One stream of the verifier's own."""
@@ -78,7 +78,7 @@ class House:
             max_tokens=load.runs * load.length,
             include_rounds=True,
         )
-        return await _hear(self.verifier.Generate(request), "run")
+        return await _hear(self.verifier.Generate(request), "run", load.length)
 
     def cpu_seconds(self) -> float:
         """Processor time of the gateway so far."""
@@ -90,13 +90,16 @@ def _prompt(load: Load) -> list[int]:
     return [load.interval_us // PACE_UNIT_US, load.length, *range(PROMPT_TOKENS - 2)]
 
 
-async def _hear(call: AsyncIterator[Any], run_kind: str) -> Heard:
-    asked_ns, arrived = time.monotonic_ns(), []
+async def _hear(call: AsyncIterator[Any], run_kind: str, length: int) -> Heard:
+    asked_ns = time.monotonic_ns()
+    arrived: list[int] = []
     rounds: list[Any] = []
     async for message in call:
         kind = message.WhichOneof("event")
         if kind == run_kind:
-            arrived.append(time.monotonic_ns())
+            # One delta holds several runs where the gateway was behind.
+            num_runs = len(getattr(message, run_kind).token_ids) // length
+            arrived += [time.monotonic_ns()] * num_runs
         elif kind == "finished":
             rounds = list(message.finished.speculation.rounds)
     delays = (at - item.started_ns for at, item in zip(arrived, rounds, strict=True))
