@@ -56,7 +56,7 @@ def pair() -> DemoPair:
 
 
 def check(pair: DemoPair, names: list[str]) -> None:
-    """Each schema gets a finished answer within twelve tries (this weak model may count without end), and whatever is finished validates."""
+    """Whatever is finished validates, and each schema gets that within twelve tries: the model may count without end."""
     hits = lookups = tokens = unfinished = 0
     for name in names:
         for seed in range(12):

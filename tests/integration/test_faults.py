@@ -12,6 +12,7 @@ import pytest
 
 from saguaro.cli.trio import Trio
 from saguaro.client import Answer, Client
+from tests.integration.speculating import await_speculation
 from tests.tiny_models import write_tiny_model
 
 PROMPT = list(range(65, 91))
@@ -50,23 +51,8 @@ def ask_and_interrupt(trio: Trio, interrupt: Callable[[], None], after_tokens: i
         return stream.result
 
 
-def wait_until_speculating(trio: Trio) -> None:
-    wait_until_speculating_or(trio, reason=None)
-
-
-def wait_until_speculating_or(trio: Trio, reason: str | None, seconds: float = 60.0) -> None:
-    """Until the verifier is speculated, or says why not with that word in it."""
-    deadline = time.monotonic() + seconds
-    with Client(trio.gateway_address) as client:
-        while not (model := client.list_models()[0]).speculating:
-            if reason is not None and reason in model.not_speculating_reason:
-                return
-            assert time.monotonic() < deadline, model.not_speculating_reason
-            time.sleep(0.1)
-
-
 def test_killed_in_mid_stream_and_restarted(trio: Trio, expected: Answer) -> None:
-    wait_until_speculating(trio)
+    await_speculation(trio)
     answer = ask_and_interrupt(trio, lambda: trio.end("speculator", signal.SIGKILL))
     assert answer.token_ids == expected.token_ids
     assert answer.speculation.num_accepted_tokens > 0
@@ -75,7 +61,7 @@ def test_killed_in_mid_stream_and_restarted(trio: Trio, expected: Answer) -> Non
 
     verifier = trio.processes["verifier"].pid
     trio.start("speculator")
-    wait_until_speculating(trio)
+    await_speculation(trio)
     again = ask(trio)
     assert again.token_ids == expected.token_ids
     assert again.speculation.speculating
@@ -86,7 +72,7 @@ def test_killed_in_mid_stream_and_restarted(trio: Trio, expected: Answer) -> Non
 
 @pytest.mark.slow
 def test_stopped_in_mid_stream_and_continued(trio: Trio, expected: Answer) -> None:
-    wait_until_speculating(trio)
+    await_speculation(trio)
     pid = trio.processes["speculator"].pid
     try:
         answer = ask_and_interrupt(trio, lambda: os.kill(pid, signal.SIGSTOP))
@@ -97,28 +83,28 @@ def test_stopped_in_mid_stream_and_continued(trio: Trio, expected: Answer) -> No
         assert ask(trio).token_ids == expected.token_ids
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until_speculating(trio)
+    await_speculation(trio)
     assert ask(trio).speculation.num_accepted_tokens > 0
 
 
 def test_restarted_in_mid_stream_the_stream_speculates_again(trio: Trio, expected: Answer) -> None:
-    wait_until_speculating(trio)
+    await_speculation(trio)
 
     def restart() -> None:
         trio.restart("speculator", signal.SIGKILL)
-        wait_until_speculating(trio)
+        await_speculation(trio)
 
     # The stream is slow enough to see the restart only if its reader is: the client reads on after it.
     answer = ask_and_interrupt(trio, restart)
     assert answer.token_ids == expected.token_ids
-    wait_until_speculating(trio)
+    await_speculation(trio)
     assert ask(trio).speculation.speculating
 
 
 def test_a_draft_with_another_tokenizer_is_not_used_and_everyone_says_so(tiny_target: Path, tmp_path: Path) -> None:
     stranger = write_tiny_model(tmp_path / "stranger", seed=3, extra_token="<|stranger|>", max_positions=4096)
     with Trio(target=str(tiny_target), draft=str(stranger), log_folder=tmp_path) as trio:
-        wait_until_speculating_or(trio, "tokenizer")
+        await_speculation(trio, reason="tokenizer")
         answer = ask(trio, max_tokens=20)
         assert answer.num_generated_tokens == 20
         assert not answer.speculation.speculating
