@@ -25,10 +25,10 @@ class Progress:
 
     steps: int = 0
     tokens: int = 0  # trained on, repetitions included
-    seconds: float = 0.0
+    seconds: float = 0.0  # of processor time of the training's main thread
     epoch: int = 0
     groups_done: int = 0  # of that epoch
-    curve: tuple[dict[str, float], ...] = ()  # one a evaluation
+    curve: tuple[dict[str, float], ...] = ()  # one point an evaluation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

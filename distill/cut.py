@@ -145,7 +145,7 @@ def _prepared(model: PreTrainedModel, token_ids: Sequence[int] | None) -> Draft:
     for name in _AFTER_THE_HEAD:
         if getattr(model.config, name, None) is not None:
             raise ConfigurationError(
-                f"{type(model).__name__} cannot be distilled: its config has {name}, and logits must be what its head gives"
+                f"{type(model).__name__} cannot be distilled: its config has {name}; logits must be what its head gives"
             )
     head = model.lm_head
     for parameter in model.parameters():

@@ -56,14 +56,14 @@ class Training:
             for group in groups[self.progress.groups_done :]:
                 if until(self.progress):
                     return
-                began = time.monotonic()
+                began = time.thread_time()  # a stopped or crowded process does not age, or its schedule would skip
                 batch = Batch.of(group, self._column_of)
                 loss = self._step(batch, share(self.progress))
                 self.progress = replace(
                     self.progress,
                     steps=self.progress.steps + 1,
                     tokens=self.progress.tokens + len(batch.rows),
-                    seconds=self.progress.seconds + time.monotonic() - began,
+                    seconds=self.progress.seconds + time.thread_time() - began,
                     groups_done=self.progress.groups_done + 1,
                 )
                 on_step(self.progress, loss)
