@@ -13,13 +13,15 @@ from distill.prompts import held_out_prompts, prompts_of_file
 from distill.shards import Sample, ShardFolder
 from distill.writing import ChatPrompts, Job, TrainingJobs, written
 from saguaro.engine.loading import LoadedModel, load_model
-from saguaro.engine.model_runner import ModelRunner
+from saguaro.engine.model_runner import ModelRunner, context_limit_tokens
+from saguaro.errors import ConfigurationError
 
 OnTokens = Callable[[str, int, int | None], None]  # what is written, tokens so far, tokens wanted
 
 _SHARD_TOKENS = 16_384
 _BLOCK_SIZE = 16
 _LONGEST_PROMPT = 512
+_SHORTEST_LIMIT = 64  # a target without places for such prompts could write no texts
 
 
 def write_data(plan: DistillPlan, on_tokens: OnTokens, deadline: float | None) -> None:
@@ -30,19 +32,25 @@ def write_data(plan: DistillPlan, on_tokens: OnTokens, deadline: float | None) -
     training, held_out = ShardFolder(plan.data_folder), ShardFolder(plan.held_out_folder)
     if len(held_out) and _is_enough(plan, training, deadline):
         return
+    own = prompts_of_file(plan.prompts) if plan.prompts is not None else []
     loaded = load_model(plan.target, dtype=plan.dtype, device="cpu", linear="auto")
-    blocks_each = -(-(_LONGEST_PROMPT + plan.answer_tokens) // _BLOCK_SIZE)
+    longest_prompt = min(_LONGEST_PROMPT, context_limit_tokens(loaded.model.config) - plan.answer_tokens)
+    if longest_prompt < _SHORTEST_LIMIT:
+        raise ConfigurationError(
+            f"--answer-tokens is {plan.answer_tokens}; with a prompt of {_SHORTEST_LIMIT} tokens that is more than the "
+            f"target's {context_limit_tokens(loaded.model.config)} positions"
+        )
+    blocks_each = -(-(longest_prompt + plan.answer_tokens) // _BLOCK_SIZE)
     runner = ModelRunner(loaded.model, num_blocks=plan.writers * blocks_each, block_size=_BLOCK_SIZE)
     chat = ChatPrompts(AutoTokenizer.from_pretrained(loaded.tokenizer_folder))
     if not len(held_out):
-        held_out.append(_held_out_texts(plan, loaded, runner, chat, on_tokens))
+        held_out.append(_held_out_texts(plan, loaded, runner, chat, longest_prompt, on_tokens))
     # A resumed run goes on with other texts, not with the first ones again.
     seed = plan.seed + 1_000 * len(training)
-    own = prompts_of_file(plan.prompts) if plan.prompts is not None else []
     jobs = TrainingJobs(chat, random.Random(seed), plan.answer_tokens, own)
     samples: list[Sample] = []
     num_pending = 0
-    texts = written(runner, _fitting(iter(jobs)), loaded.eos_token_ids, batch=plan.writers, seed=seed)
+    texts = written(runner, _fitting(iter(jobs), longest_prompt), loaded.eos_token_ids, batch=plan.writers, seed=seed)
     for job, sample in texts:
         jobs.note(job, sample)
         samples.append(sample)
@@ -58,21 +66,27 @@ def write_data(plan: DistillPlan, on_tokens: OnTokens, deadline: float | None) -
 
 
 def _held_out_texts(
-    plan: DistillPlan, loaded: LoadedModel, runner: ModelRunner, chat: ChatPrompts, on_tokens: OnTokens
+    plan: DistillPlan,
+    loaded: LoadedModel,
+    runner: ModelRunner,
+    chat: ChatPrompts,
+    longest_prompt: int,
+    on_tokens: OnTokens,
 ) -> list[Sample]:
-    """One greedy, one at temperature 1, and so on."""
+    """Every kind greedily, then every kind at temperature 1, and so on."""
     prompts = held_out_prompts(plan.held_out)
     jobs = [chat.job(prompt, float(index // 6 % 2), plan.answer_tokens) for index, prompt in enumerate(prompts)]
     samples = []
-    for _, sample in written(runner, iter(jobs), loaded.eos_token_ids, batch=plan.writers, seed=plan.seed):
+    fitting = _fitting(iter(jobs), longest_prompt)
+    for _, sample in written(runner, fitting, loaded.eos_token_ids, batch=plan.writers, seed=plan.seed):
         samples.append(sample)
         on_tokens("held-out texts", sum(item.num_written for item in samples), None)
     return samples
 
 
-def _fitting(jobs: Iterator[Job]) -> Iterator[Job]:
+def _fitting(jobs: Iterator[Job], longest_prompt: int) -> Iterator[Job]:
     """Without those whose prompt the pool has no place for."""
-    return (job for job in jobs if len(job.prompt_ids) <= _LONGEST_PROMPT)
+    return (job for job in jobs if len(job.prompt_ids) <= longest_prompt)
 
 
 def _is_enough(plan: DistillPlan, training: ShardFolder, deadline: float | None) -> bool:

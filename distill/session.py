@@ -55,8 +55,10 @@ def run_distillation(plan: DistillPlan, *, resume: bool, console: Console) -> tu
     if not resume and plan.out.exists() and any(plan.out.iterdir()):
         raise ConfigurationError(f"--out {plan.out} is not empty; go on with --resume, or name another folder")
     torch.set_num_threads(plan.threads)
-    began = time.monotonic()
-    deadline = None if plan.hours is None else began + plan.hours * 3600 * plan.data_share
+    state = checkpoint.load_state(plan.checkpoint_folder)
+    # Where training has begun, the hours for writing are spent.
+    writing_seconds = None if plan.hours is None else 0.0 if state is not None else plan.hours * 3600 * plan.data_share
+    deadline = None if writing_seconds is None else time.monotonic() + writing_seconds
     with _bar(console) as bar:
         task = bar.add_task("target", total=None, note="")
         bar_began = time.monotonic()
@@ -66,7 +68,6 @@ def run_distillation(plan: DistillPlan, *, resume: bool, console: Console) -> tu
             bar.update(task, description=what, completed=done, total=wanted, note=f"{done:,} tokens, {rate:.0f} tok/s")
 
         write_data(plan, on_tokens, deadline)
-    state = checkpoint.load_state(plan.checkpoint_folder)
     draft, origin = _draft(plan, state)
     training = Training(plan, draft, lambda: list(ShardFolder(plan.data_folder).samples()), state)
     stop = _Stop()

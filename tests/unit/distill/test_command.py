@@ -17,6 +17,7 @@ from distill.__main__ import app
         (("--draft-vocab", "3"), "--draft-vocab is 3; it must be at least 32"),
         (("--writers", "0"), "--writers is 0; it must be at least 1"),
         (("--layers", "1", "--start", "x"), "--layers and --start exclude each other"),
+        (("--answer-tokens", "500"), "--answer-tokens is 500; with a prompt of 64 tokens that is more than the"),
         (("--dtype", "float8"), "dtype 'float8' is unknown"),
         (("--prompts", "/nonexistent"), "--prompts /nonexistent cannot be read"),
     ],
