@@ -41,11 +41,12 @@ def test_tokens_are_drawn_by_the_law_at_their_temperature() -> None:
 
 
 def test_the_target_invents_prompts_from_its_bare_chat_prefix_and_answers_them(target: Path) -> None:
-    chat = ChatPrompts(AutoTokenizer.from_pretrained(target))
+    tokenizer = AutoTokenizer.from_pretrained(target)
+    chat = ChatPrompts(tokenizer)
     jobs = TrainingJobs(chat, random.Random(0), 8)
     stream = iter(jobs)
     invention = next(job for job in stream if job.is_invention)
-    said = torch.tensor([*invention.prompt_ids, *b"why?", EOS_ID], dtype=torch.int32)
+    said = torch.tensor([*invention.prompt_ids, *tokenizer.encode("why?"), EOS_ID], dtype=torch.int32)
     jobs.note(invention, Sample(said, torch.zeros(5, 1), torch.zeros(5, 1), 1.0))
     answers = [chat.text(job.prompt_ids) for job in itertools.islice(stream, 20)]
     assert any("why?" in text for text in answers)
