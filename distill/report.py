@@ -9,6 +9,7 @@ from distill.checkpoint import Progress
 from distill.evaluation import LOOKAHEADS
 from distill.plan import DistillPlan
 from saguaro.core.cost_model import DraftTimes, RoundTimes, plain_speed, sd_speed, ssd_speed
+from saguaro.engine.fast_model import Role
 from saguaro.engine.loading import load_model
 from saguaro.engine.model_runner import ModelRunner
 from saguaro.engine.profile_forward import CONTEXT_TOKENS, forward_at, median_ms
@@ -70,7 +71,7 @@ def report_on(plan: DistillPlan, progress: Progress) -> Report:
 def _forward_ms(
     plan: DistillPlan, spec: str, rows: tuple[int, ...], embeddings_from: str | None = None
 ) -> dict[int, float]:
-    role = "target" if embeddings_from is None else "draft"
+    role: Role = "target" if embeddings_from is None else "draft"
     loaded = load_model(spec, dtype="float32", device="cpu", embeddings_from=embeddings_from, linear="auto", role=role)
     blocks = sum(-(-(CONTEXT_TOKENS + count) // _BLOCK_SIZE) for count in rows)
     runner = ModelRunner(loaded.model, num_blocks=blocks, block_size=_BLOCK_SIZE)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -77,7 +78,7 @@ def run_distillation(plan: DistillPlan, *, resume: bool, console: Console) -> tu
     return report, stop.wanted
 
 
-def _draft(plan: DistillPlan, state: State | None) -> tuple[Draft, dict[str, object]]:
+def _draft(plan: DistillPlan, state: State | None) -> tuple[Draft, dict[str, Any]]:
     """The draft to train, and its origin. A checkpoint's origin wins over the plan's, and must be of its target."""
     if state is not None:
         origin = state.origin
@@ -100,7 +101,7 @@ def _token_ids(plan: DistillPlan) -> tuple[int, ...]:
     return most_frequent(ShardFolder(plan.data_folder).token_counts(config.vocab_size), plan.draft_vocab, always)
 
 
-def _train(plan: DistillPlan, training: Training, origin: dict[str, object], stop: _Stop, console: Console) -> None:
+def _train(plan: DistillPlan, training: Training, origin: dict[str, Any], stop: _Stop, console: Console) -> None:
     held_out: list[Sample] = list(ShardFolder(plan.held_out_folder).samples())
     wanted_tokens = plan.epochs * ShardFolder(plan.data_folder).num_written
     wanted_seconds = None if plan.hours is None else plan.hours * 3600 * (1 - plan.data_share)

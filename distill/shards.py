@@ -85,7 +85,7 @@ class ShardFolder:
             ):
                 yield Sample(token_ids, top_ids, top_log_probs, temperature)
 
-    def token_counts(self, vocab_size: int) -> Tensor:  # [vocab] int64
+    def token_counts(self, vocab_size: int) -> Tensor:  # [vocab] float64
         """How often the target wrote each token, and, a hundredth of that each, held it among its likeliest."""
         counts = np.zeros(vocab_size)
         for sample in self.samples():
