@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from saguaro.cli import bench
+from saguaro.cli import other_process
 from saguaro.cli.generate_command import generate
 
 Target = Annotated[str, typer.Option(help="Target model: demo-target, a folder, or a Hugging Face id.")]
@@ -30,7 +30,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(generate)
     app.command()(demo)
-    bench.add_to(app)
+    other_process.add_to(app)
 
 
 def up(

@@ -21,6 +21,7 @@ from saguaro.engine import demo_models
 from saguaro.engine.fast_model import Role, make_fast
 from saguaro.engine.fingerprint import model_fingerprint, tokenizer_identity
 from saguaro.engine.model_runner import context_limit_tokens
+from saguaro.engine.reduced_head import ReducedHead
 from saguaro.errors import ConfigurationError
 from saguaro.types import ModelIdentity
 
@@ -55,8 +56,8 @@ def load_model(
     """Loads the model that `spec` names: "demo-target", "demo-draft", a folder, or a hub id.
 
     A draft whose config.json says "shares_embeddings_with_target" has neither embeddings nor LM head of its own: both,
-    and the tokenizer if it has none, come from the model named by `embeddings_from`. `linear` is the kind of its linear
-    layers, see `make_fast`.
+    and the tokenizer if it has none, come from the model named by `embeddings_from`. Its "draft_token_ids", if any, are
+    the tokens that its head knows, see `ReducedHead`. `linear` is the kind of its linear layers, see `make_fast`.
     Raises ConfigurationError where there is no such model, or not a usable one, or not one for `linear`.
     """
     if dtype not in _DTYPES:
@@ -78,6 +79,8 @@ def load_model(
         weights = _with_embeddings_of(shared_with, folder, config)
         model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # the auto class insists on a folder
         model = _load_weights(folder, model_class, None, config=config, state_dict=weights, dtype=_DTYPES[dtype])
+        if getattr(config, "draft_token_ids", None) is not None:
+            model.lm_head = ReducedHead(model.lm_head, config.draft_token_ids)
     has_tokenizer = shared_with is None or (folder / "tokenizer.json").is_file()
     tokenizer_folder = folder if has_tokenizer else shared_with or folder
     tokenizer = tokenizer_identity(tokenizer_folder)

@@ -27,14 +27,14 @@ _BLOCK_SIZE = 16
 _LINEARS: tuple[Linear, ...] = ("auto", "stock", "packed", "int8")
 
 
-def forward_at(runner: ModelRunner, rows: int) -> Callable[[], object]:
-    """A forward of `rows` tokens after a context of CONTEXT_TOKENS, ready to be called again and again."""
+def forward_at(runner: ModelRunner, rows: int, context_tokens: int = CONTEXT_TOKENS) -> Callable[[], object]:
+    """A forward of `rows` tokens after a context of `context_tokens`, ready to be called again and again."""
     table = BlockTable(runner.block_manager)
-    table.reserve(CONTEXT_TOKENS + rows)
+    table.reserve(context_tokens + rows)
     generator = torch.Generator().manual_seed(rows)
-    token_ids = torch.randint(0, runner.vocab_size, (CONTEXT_TOKENS + rows,), generator=generator).tolist()
-    runner.forward([Chunk.causal(token_ids[:CONTEXT_TOKENS], 0, table, num_logits=0)])
-    chunk = Chunk.causal(token_ids[CONTEXT_TOKENS:], CONTEXT_TOKENS, table, num_logits=rows)
+    token_ids = torch.randint(0, runner.vocab_size, (context_tokens + rows,), generator=generator).tolist()
+    runner.forward([Chunk.causal(token_ids[:context_tokens], 0, table, num_logits=0)])
+    chunk = Chunk.causal(token_ids[context_tokens:], context_tokens, table, num_logits=rows)
     return lambda: runner.forward([chunk])
 
 
