@@ -63,7 +63,7 @@ def coupled_acceptance(p: Tensor, q: Tensor, p_tail: Tensor, q_tail: Tensor) -> 
     i is first by both clocks. `p`, `q` [rows, k]; the tails enter as p_tail + q_tail, the most that they can take.
     """
     chances = []
-    for rows in torch.arange(len(p)).split(_ROWS_AT_A_TIME):
+    for rows in torch.split(torch.arange(len(p)), _ROWS_AT_A_TIME):
         p_i, q_i = p[rows, :, None], q[rows, :, None]
         # Multiplied by p_i q_i, so that nothing is divided by a zero.
         rivals = torch.maximum(p[rows, None, :] * q_i, q[rows, None, :] * p_i).sum(-1)
@@ -132,7 +132,7 @@ def _readings(draft: Draft, samples: Sequence[Sample]) -> _Readings:
     ranks = torch.where(is_known[:, 0], ranks, len(column_of))
     counts = [sample.num_written for sample in samples]
     return _Readings(
-        ranks.split(counts),
-        torch.minimum(p, q).sum(-1).split(counts),
-        coupled_acceptance(p, q, p_tail, q_tail).split(counts),
+        torch.split(ranks, counts),
+        torch.split(torch.minimum(p, q).sum(-1), counts),
+        torch.split(coupled_acceptance(p, q, p_tail, q_tail), counts),
     )

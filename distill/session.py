@@ -129,7 +129,9 @@ def _train(plan: DistillPlan, training: Training, origin: dict[str, Any], stop: 
     if not training.progress.curve:
         keep()
     with _bar(console) as bar:
-        task = bar.add_task("training", total=1.0, completed=share(training.progress), note="")
+        task = bar.add_task("training", total=1.0, note="")
+
+        bar.update(task, completed=share(training.progress))
 
         def on_step(progress: checkpoint.Progress, loss: float) -> None:
             losses.values.append(loss)

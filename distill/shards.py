@@ -77,9 +77,9 @@ class ShardFolder:
                 raise ConfigurationError(f"{file} is damaged: {error}; delete it and --resume") from error
             lengths, counts = shard["lengths"].tolist(), shard["num_written"].tolist()
             for token_ids, top_ids, top_log_probs, temperature in zip(
-                shard["token_ids"].split(lengths),
-                shard["top_ids"].split(counts),
-                shard["top_log_probs"].split(counts),
+                torch.split(shard["token_ids"], lengths),
+                torch.split(shard["top_ids"], counts),
+                torch.split(shard["top_log_probs"], counts),
                 shard["temperatures"].tolist(),
                 strict=True,
             ):

@@ -42,6 +42,7 @@ class ReducedHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:  # [..., in] -> [..., vocab]
         """Logits of the whole vocabulary."""
         known = self.linear(hidden)
-        logits = known.new_full((*known.shape[:-1], self.vocab_size), OUTSIDE)
+        logits: Tensor = known.new_full((*known.shape[:-1], self.vocab_size), OUTSIDE)
         assert isinstance(self.token_ids, Tensor)
-        return logits.index_copy_(-1, self.token_ids, known)
+        logits.index_copy_(-1, self.token_ids, known)
+        return logits

@@ -56,7 +56,7 @@ def pair() -> DemoPair:
 
 
 def check(pair: DemoPair, names: list[str]) -> None:
-    """Whatever is finished validates; each schema gets that within twelve tries, for the model may count without end."""
+    """Whatever is finished validates; each schema gets that within twelve tries: the model may ramble."""
     hits = lookups = tokens = unfinished = 0
     for name in names:
         for seed in range(12):
