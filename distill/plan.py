@@ -55,12 +55,12 @@ class DistillPlan:
     def check(self) -> None:
         """Raises ConfigurationError, naming the flag, for what cannot be."""
         bounds = {
-            "data-tokens": (self.data_tokens, 1),
+            "tokens": (self.data_tokens, 1),
             "draft-vocab": (self.draft_vocab, 32),
             "writers": (self.writers, 1),
             "answer-tokens": (self.answer_tokens, 1),
             "batch-tokens": (self.batch_tokens, 16),
-            "held-out": (self.held_out, 2),
+            "held-out": (self.held_out, 12),  # six kinds greedily, six at temperature 1
             "threads": (self.threads, 1),
         }
         for name, (value, least) in bounds.items():

@@ -70,7 +70,7 @@ class DraftScheduler:
         self._inbox: deque[Callable[[], None]] = deque()
         self.forward_time = ForwardTime()
         self._draft_rows = DraftRows(runner.device, runner.vocab_size)
-        self._allocations: dict[tuple[Stream, int, int, int, int], Allocation] = {}  # of this step
+        self._allocations: dict[tuple[Stream, int, int, int, int, int], Allocation] = {}  # of this step
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
@@ -234,7 +234,7 @@ class DraftScheduler:
 
         def fan_out(length: int) -> tuple[int, ...]:
             # Sequences of one commit differ by microseconds in what they have left: they share the search.
-            key = stream, id(statistics), length, session.lookahead, session.deadline_ns
+            key = stream, id(statistics), length, session.lookahead, batch, session.deadline_ns
             if key not in self._allocations:
                 self._allocations[key] = best_allocation(
                     statistics,

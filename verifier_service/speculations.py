@@ -33,6 +33,7 @@ from verifier_service.class_plans import ClassPlans
 from verifier_service.local_cache import LocalCache
 from verifier_service.openings import RETRY_NS, Opening, Wait
 from verifier_service.outbox import Outbox
+from verifier_service.reasons import why_not_drafted
 from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
 
@@ -154,8 +155,7 @@ class Speculations:
 
     def open(self, sequence: Sequence, round: int) -> None:
         """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
-        is_wanted = self.plans.most(sequence.request.traffic_class) > 0 and not sequence.request.disable_speculation
-        if self._send is None or not is_wanted or self.planner.rests or sequence.draft_mode not in self._modes:
+        if self._why_not(sequence):
             return
         self._last_epoch += 1
         self._openings[sequence.sequence_id] = Opening(self._last_epoch)
@@ -277,19 +277,11 @@ class Speculations:
         opening = self._openings.get(sequence.sequence_id)
         if opening is not None and not opening.is_refused:
             return True, ""
-        if sequence.request.disable_speculation:
-            return False, "the request asked for no speculation"
-        if self.plans.max_lookahead == 0:
-            return False, "the verifier's lookahead is 0"
-        if self.plans.most(sequence.request.traffic_class) == 0:
-            return False, "the policy of the request's traffic class is plain decoding"
-        if self.detached_reason is not None:
-            return False, self.detached_reason
-        if self.planner.rests:
-            return False, "speculation does not pay at this load: plain decoding is the plan"
-        if sequence.draft_mode not in self._modes:
-            return False, "the speculator does not draft for the acceptance mode of the request"
-        return False, opening.refusal if opening else "the sequence was not yet opened"
+        reason = self._why_not(sequence) or (opening.refusal if opening else "the sequence was not yet opened")
+        return False, reason
+
+    def _why_not(self, sequence: Sequence) -> str:
+        return why_not_drafted(sequence, self.plans, self.detached_reason, self._modes)
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
         """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
