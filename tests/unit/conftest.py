@@ -1,12 +1,16 @@
-"""Certificates of two authorities that do not know each other."""
+"""For all unit tests: threads, and certificates of two authorities that do not know each other."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from saguaro.cli.certs import write_certificates
+
+# Before anything loads torch: the threads of two workers on two cores would spend their time waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
