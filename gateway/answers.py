@@ -123,7 +123,7 @@ class Answers:
                             allowance.spend_tokens(len(event.token_ids))
                         yield event
             except DeadlineExceeded:
-                raise DeadlineExceeded(f"the answer was not finished within {timeout_seconds:g} s") from None
+                raise DeadlineExceeded(f"the answer was not finished within {timeout_seconds:.3g} s") from None
 
     async def _tokens_of(self, prompt: Prompt, tools: Sequence[Tool]) -> TokenIds:
         if isinstance(prompt, TokenPrompt):
