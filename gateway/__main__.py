@@ -68,9 +68,9 @@ async def main(settings: GatewaySettings) -> None:
     async def ready() -> None:
         await admin.start()
         await http.start()
+        await desk.open()
         await verifiers.start()
         answers = await _open(settings, verifiers, metrics)
-        await desk.open()
         sessions = Sessions(answers, store, max_tokens=settings.max_session_tokens)
         servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)

@@ -8,16 +8,17 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gateway.policy_push import PolicyPush
 from gateway.verifiers.away import VerifierAway, failed
 from gateway.verifiers.relay import Relay
 from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
-from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, KeptPolicy, TrafficPolicy, VerifierInfo
+from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, TrafficPolicy, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
+from saguaro.wire.policy import traffic_policy_to_proto
 from saguaro.wire.verifier import verifier_info_from_proto
 
 _ANSWER_SECONDS = 5.0  # for what a verifier answers at once
+_POLICY_SECONDS = 1.0  # within which a change is in force
 
 
 class VerifierClient:
@@ -32,11 +33,9 @@ class VerifierClient:
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
         self._relay = Relay(self._stub, self.peer)
-        self._policy = PolicyPush(self._channel, self._stub, address)
 
     async def close(self) -> None:
         """Ends running generations too."""
-        await self._policy.close()
         await self._relay.close()
         await self._channel.close()
 
@@ -81,14 +80,13 @@ class VerifierClient:
         """End a generation early: its last event comes at once. Harmless when it has ended already."""
         self._relay.stop(request_id)
 
-    async def apply(self, policy: TrafficPolicy) -> tuple[KeptPolicy, ...]:
-        """Keep the verifier to the policy from now on, whenever it joins; returns within a second."""
-        return (await self._policy.apply(policy),)
-
-    @property
-    def kept(self) -> tuple[KeptPolicy, ...]:
-        """Whether it keeps to what was applied last."""
-        return (self._policy.kept,)
+    async def set_policy(self, policy: TrafficPolicy) -> None:
+        """Put it in force there until the verifier ends. Raises VerifierAway, a second from now at the latest."""
+        request = verifier_pb2.SetPolicyRequest(classes=traffic_policy_to_proto(policy))
+        try:
+            await self._stub.SetPolicy(request, timeout=_POLICY_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise _away(failed(error, self.peer)) from None
 
 
 def _away(error: SaguaroError) -> SaguaroError:

@@ -1,4 +1,4 @@
-"""One verifier of the pool: whether it can be used, and how busy it is, kept up to date in the background."""
+"""One verifier of the pool: whether it can be used, how busy it is and what policy it keeps to, kept up to date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from gateway.verifiers.away import VerifierAway
 from gateway.verifiers.client import VerifierClient
 from saguaro.errors import SaguaroError
-from saguaro.types import VerifierInfo
+from saguaro.types import KeptPolicy, TrafficPolicy, VerifierInfo
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LOAD_SECONDS = 0.5
 class Member:
     """Usable while its health says SERVING and `judge` finds nothing against who it is.
 
-    `judge` gives the reasons against a verifier, "" for none. `on_change` hears of every turn for better or worse.
+    It is told the policy before it is used: every time that it begins to serve, it may be another. `judge` gives the reasons against a verifier, "" for none. `on_change` hears of every turn for better or worse.
     """
 
     def __init__(
@@ -43,6 +43,10 @@ class Member:
         self._num_own = 0
         self._num_reported = self._num_own_when_reported = 0
         self._is_silent = False
+        self._wanted: TrafficPolicy | None = None
+        self._confirmed: TrafficPolicy | None = None  # what it keeps to, as far as is known
+        self._reason_against_policy = "not told yet"
+        self._telling = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -84,6 +88,18 @@ class Member:
         """Whether no generation of ours is there."""
         return self._num_own == 0
 
+    @property
+    def kept(self) -> KeptPolicy:
+        """Whether it keeps to the policy that was applied last."""
+        in_force = self.is_usable and self._wanted is not None and self._confirmed == self._wanted
+        return KeptPolicy(self.address, in_force, "" if in_force else self.reason or self._reason_against_policy)
+
+    async def apply(self, policy: TrafficPolicy) -> None:
+        """Want this of it from now on; returns after one try, within a second. Later tries need no call."""
+        self._wanted = policy
+        if self.is_usable:
+            await self._tell_or_note()
+
     def eject(self, reason: str) -> None:
         """It failed: not used until its health, asked anew after a pause, says that it serves."""
         if not self.is_usable:
@@ -119,8 +135,26 @@ class Member:
         """It serves; who is it?"""
         info = await self.client.info()
         against = self._judge(self, info)
+        if not against:
+            self._confirmed = None  # whatever was confirmed last may have been another's word
+            await self._tell()
         self.info = None if against else info
         self._turn(against, is_unfit=bool(against))
+
+    async def _tell(self) -> None:
+        """See that it keeps to the policy."""
+        async with self._telling:  # one after another, so that an older policy never comes last
+            while self._wanted is not None and self._confirmed != (wanted := self._wanted):
+                await self.client.set_policy(wanted)
+                self._confirmed = wanted
+
+    async def _tell_or_note(self) -> None:
+        try:
+            await self._tell()
+        except SaguaroError as error:
+            if str(error) != self._reason_against_policy:
+                logger.warning("the policy is not in force: %s", error)
+            self._reason_against_policy = str(error)
 
     def _turn(self, reason: str, *, is_unfit: bool = False) -> None:
         if reason == self.reason:
@@ -136,6 +170,7 @@ class Member:
         while True:
             await asyncio.sleep(_LOAD_SECONDS)
             if self.is_usable:
+                await self._tell_or_note()
                 try:
                     self._num_reported = await self.client.num_sequences()
                     self._num_own_when_reported = self._num_own

@@ -114,13 +114,13 @@ class VerifierPool:
     async def apply(self, policy: TrafficPolicy) -> list[KeptPolicy]:
         """Keep all to it, those included that join later; returns within a second, whether all could be told or not."""
         self._policy = policy
-        await asyncio.gather(*(member.client.apply(policy) for member in self.members))
+        await asyncio.gather(*(member.apply(policy) for member in self.members))
         return self.kept
 
     @property
     def kept(self) -> list[KeptPolicy]:
         """Who keeps to what was applied last."""
-        return [kept for member in self.members for kept in member.client.kept]
+        return [member.kept for member in self.members]
 
     # --- who takes the next -------------------------------------------------------------------------------------------
 
@@ -148,10 +148,11 @@ class VerifierPool:
         """Members are the addresses of now, and those that still serve: a drain begins by leaving the name."""
         wanted = await resolve(self._parts)
         for address in sorted(wanted.difference(member.address for member in self.members)):
-            self.members.append(self._member(address))
-            self.members[-1].start()
+            member = self._member(address)
             if self._policy is not None:
-                await self.members[-1].client.apply(self._policy)
+                await member.apply(self._policy)
+            member.start()
+            self.members.append(member)
         gone = [item for item in self.members if item.address not in wanted and not item.is_usable and item.is_idle]
         for member in gone:
             self.members.remove(member)

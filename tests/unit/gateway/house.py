@@ -26,6 +26,7 @@ from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
 from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
+from saguaro.errors import Unavailable
 from saguaro.server import GenerationHandle, GrpcServer, Relay
 from saguaro.types import (
     AcceptanceMode,
@@ -83,6 +84,7 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     num_running: int = 0  # as it reports
     num_runs: int = 0
     policies: list[dict[TrafficClass, ClassPolicy]] = field(default_factory=list)  # as they were pushed
+    deaf_to_policies: int = 0  # how many of the next it refuses
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
@@ -93,6 +95,9 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         return verifier_pb2.GetLoadResponse(num_running=self.num_running)
 
     async def SetPolicy(self, request: Any, context: Any) -> verifier_pb2.SetPolicyResponse:
+        if self.deaf_to_policies:
+            self.deaf_to_policies -= 1
+            raise Unavailable("busy", 1.0)
         self.policies.append(policy_changes_from_proto(request.classes))
         return verifier_pb2.SetPolicyResponse()
 

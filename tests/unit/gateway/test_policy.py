@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from gateway.policy import PolicyDesk
-from gateway.verifiers.client import VerifierClient
+from gateway.verifiers import VerifierPool
 from saguaro.client import AsyncClient
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, ClassPolicy, TrafficClass, TrafficPolicy
@@ -132,19 +132,41 @@ def test_a_verifier_that_joins_late_or_again_is_told_the_policy() -> None:
         first = FakeVerifier()
         async with serving(verifier_on(0, first)) as server:
             address, port = server.address, server.port
-        client = VerifierClient(address, max_message_bytes=1 << 20, keepalive_seconds=20)
-        desk = PolicyDesk(TrafficPolicy(), client)
+        pool = VerifierPool(address, max_message_bytes=1 << 20, keepalive_seconds=20)
+        desk = PolicyDesk(TrafficPolicy(), pool)
+        await pool.start()
         try:
+            await within(8, lambda: "cannot be reached" in desk.report.verifiers[0].reason)
             report = await desk.change({LATENCY: wanted.latency})
             assert not report.verifiers[0].in_force
-            assert "cannot be reached" in report.verifiers[0].reason
             for joining in (first, FakeVerifier()):
                 async with serving(verifier_on(port, joining)):
-                    await within(8, lambda: desk.report.verifiers[0].in_force)
-                    assert joining.policies[-1][LATENCY] == wanted.latency
+                    await pool.wait_until_usable(8)
+                    # Told before it is used, and once.
+                    assert [told[LATENCY] for told in joining.policies] == [wanted.latency]
+                    assert desk.report.verifiers[0].in_force
                 await within(8, lambda: not desk.report.verifiers[0].in_force)
         finally:
-            await client.close()
+            await pool.close()
+
+
+def test_a_verifier_that_could_not_be_told_a_change_is_told_again() -> None:
+    async def scenario() -> None:
+        fake = FakeVerifier()
+        async with serving(verifier_on(0, fake)) as server:
+            pool = VerifierPool(server.address, max_message_bytes=1 << 20, keepalive_seconds=20)
+            desk = PolicyDesk(TrafficPolicy(), pool)
+            await desk.open()
+            await pool.start()
+            try:
+                await pool.wait_until_usable(8)
+                fake.deaf_to_policies = 1
+                report = await desk.change({LATENCY: ClassPolicy(2)})
+                assert "busy" in report.verifiers[0].reason
+                await within(8, lambda: desk.report.verifiers[0].in_force)
+                assert [told[LATENCY] for told in fake.policies] == [ClassPolicy(), ClassPolicy(2)]
+            finally:
+                await pool.close()
 
     asyncio.run(scenario())
 
