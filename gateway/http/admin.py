@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -16,9 +15,8 @@ from starlette.routing import Route
 from gateway.http.errors import HttpError, error_response, malformed
 from gateway.http.transfer import read_json
 from gateway.policy import PolicyDesk
-from saguaro.config import PolicySettings, policy_document
+from saguaro.config import PolicySettings, policy_report_document
 from saguaro.errors import InvalidRequest
-from saguaro.types import PolicyReport
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -31,11 +29,11 @@ def admin_app(registry: CollectorRegistry, desk: PolicyDesk, ready: Endpoint) ->
 
     async def policy(request: Request) -> Response:
         if request.method == "GET":
-            return JSONResponse(_document(desk.report))
+            return JSONResponse(policy_report_document(desk.report))
         try:
             raw = await read_json(request, max_bytes=_MAX_BODY_BYTES, timeout_seconds=_BODY_SECONDS)
             changes = PolicySettings.model_validate_json(raw).by_class()
-            return JSONResponse(_document(await desk.change(changes)))
+            return JSONResponse(policy_report_document(await desk.change(changes)))
         except ValidationError as error:
             return error_response(malformed(error), {}, "")
         except (InvalidRequest, HttpError) as error:
@@ -63,11 +61,3 @@ def metrics_endpoint(registry: CollectorRegistry) -> Endpoint:
 
 async def _live(request: Request) -> Response:
     return PlainTextResponse("alive")
-
-
-def _document(report: PolicyReport) -> dict[str, Any]:
-    """What is wanted, as it can be PUT again, and who keeps to it."""
-    verifiers = [
-        {"address": item.address, "in_force": item.in_force, "reason": item.reason or None} for item in report.verifiers
-    ]
-    return {"policy": policy_document(report.policy), "verifiers": verifiers}

@@ -22,7 +22,8 @@ _LOAD_SECONDS = 0.5
 class Member:
     """Usable while its health says SERVING and `judge` finds nothing against who it is.
 
-    It is told the policy before it is used: every time that it begins to serve, it may be another. `judge` gives the reasons against a verifier, "" for none. `on_change` hears of every turn for better or worse.
+    It is told the policy before it is used: every time that it begins to serve, it may be another. `judge` gives the
+    reasons against a verifier, "" for none. `on_change` hears of every turn for better or worse.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ from saguaro.cli import certs as _certs
 from saguaro.cli import chat_command as _chat
 from saguaro.cli import commands as _commands
 from saguaro.cli import keys as _keys
+from saguaro.cli import policy_command as _policy
 from saguaro.cli import roles as _roles
 from saguaro.cli import verify_exact_command as _verify_exact
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 _roles.add_to(app)
 _commands.add_to(app)
 _chat.add_to(app)
+_policy.add_to(app)
 _verify_exact.add_to(app)
 app.command("certs")(_certs.certs)
 app.add_typer(_keys.keys_app, name="keys")

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 
+from saguaro.cli.asking import exit_code_of
 from saguaro.cli.connection import Connection
 from saguaro.cli.report import answer_json, answer_table
 from saguaro.client import NO_RETRY, Answer, AnswerStream
 from saguaro.client.requests import GenerateOptions
-from saguaro.errors import InvalidRequest, ModelNotFound, SaguaroError, Unavailable
-
-EXIT_FAILED = 1
-EXIT_BAD_INPUT = 2
 
 
 def run_generate(prompt: str, *, gateway: Connection, raw: bool, as_json: bool, options: GenerateOptions) -> int:
     """Answer one prompt ("-" reads stdin); the exit code: 0, 2 for bad input, 1 for any other fault."""
     text = sys.stdin.read() if prompt == "-" else prompt
-    try:
+
+    def answer() -> None:
         answer_prompt(text, gateway=gateway, raw=raw, as_json=as_json, options=options)
-    except (InvalidRequest, ModelNotFound) as error:
-        return _fail(str(error), EXIT_BAD_INPUT)
-    except Unavailable as error:
-        if not _listens(gateway.address):
-            return _fail(f"no gateway listens on {gateway.address}; `saguaro up` starts one", EXIT_FAILED)
-        return _fail(str(error), EXIT_FAILED)
-    except SaguaroError as error:
-        return _fail(str(error), EXIT_FAILED)
-    except KeyboardInterrupt:
-        # Leaving the stream has cancelled the answer.
-        return 130
-    return 0
+
+    return exit_code_of("generate", gateway.address, answer)
 
 
 def answer_prompt(prompt: str, *, gateway: Connection, raw: bool, as_json: bool, options: GenerateOptions) -> None:
@@ -88,17 +75,3 @@ def _write_json(answers: Sequence[Answer], *, with_rounds: bool) -> None:
     documents = [answer_json(answer, with_rounds=with_rounds) for answer in answers]
     json.dump(documents[0] if len(documents) == 1 else documents[0] | {"choices": documents}, sys.stdout)
     sys.stdout.write("\n")
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"saguaro generate: {message}\n")
-    return code

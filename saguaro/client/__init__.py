@@ -29,6 +29,7 @@ from saguaro.client.requests import DEFAULT_ADDRESS
 from saguaro.client.retry import NO_RETRY, Retry
 from saguaro.client.sync import AnswerStream, Client
 from saguaro.tools import Tool, ToolCall, ToolCallDelta
+from saguaro.types import AcceptanceMode, ClassPolicy, PolicyReport, TrafficClass
 
 __all__ = [
     "Client",
@@ -42,6 +43,10 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallDelta",
+    "TrafficClass",
+    "ClassPolicy",
+    "AcceptanceMode",
+    "PolicyReport",
     "Tls",
     "Retry",
     "NO_RETRY",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -26,10 +26,11 @@ from saguaro.client.target import balanced_options, target_of
 from saguaro.client.tools import MessageLike
 from saguaro.errors import SequenceFault
 from saguaro.sessions import SessionInfo
-from saguaro.types import TokenIds
+from saguaro.types import ClassPolicy, PolicyReport, TokenIds, TrafficClass
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_from_proto, served_model_from_proto
+from saguaro.wire.policy import policy_changes_to_proto, policy_report_from_proto
 from saguaro.wire.sessions import session_from_proto
 
 # Starts a call that may take so many seconds.
@@ -242,6 +243,22 @@ class Client:
         """What can be asked for, and whether it is speculated now."""
         response = self._call(self._stub.ListModels, pb.ListModelsRequest(), timeout_seconds)
         return tuple(served_model_from_proto(item) for item in response.models)
+
+    def get_policy(self, *, timeout_seconds: float | None = None) -> PolicyReport:
+        """The deployment's policy by traffic class, and which verifiers keep to it."""
+        request = pb.GatewayServiceGetPolicyRequest()
+        return policy_report_from_proto(self._call(self._stub.GetPolicy, request, timeout_seconds))
+
+    def set_policy(
+        self, changes: Mapping[TrafficClass, ClassPolicy], *, timeout_seconds: float | None = None
+    ) -> PolicyReport:
+        """Replace the policies of these classes, each as a whole; the others stay. In force within a second.
+
+        Example: `client.set_policy({TrafficClass.LATENCY: ClassPolicy(max_lookahead=4)})`. Raises InvalidRequest;
+        PermissionDenied where keys are asked for and this one may not.
+        """
+        request = pb.GatewayServiceSetPolicyRequest(policy=policy_changes_to_proto(changes))
+        return policy_report_from_proto(self._call(self._stub.SetPolicy, request, timeout_seconds))
 
     def _call(self, method: Callable[..., Any], request: Any, timeout_seconds: float | None) -> Any:
         attempts = Attempts(self._retry, self._peer, timeout_seconds)

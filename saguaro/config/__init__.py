@@ -2,7 +2,7 @@
 
 from saguaro.config.cores import parse_cores
 from saguaro.config.gateway import SETTINGS, GatewaySettings
-from saguaro.config.policy import ClassPolicySettings, PolicySettings, policy_document
+from saguaro.config.policy import ClassPolicySettings, PolicySettings, policy_document, policy_report_document
 from saguaro.config.services import ModelSettings, ServiceSettings, SpeculatorSettings, VerifierSettings
 from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings
 from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
@@ -19,6 +19,7 @@ __all__ = [
     "PolicySettings",
     "ClassPolicySettings",
     "policy_document",
+    "policy_report_document",
     "load_settings",
     "read_settings",
     "parse_cores",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from saguaro.types import AcceptanceMode, ClassPolicy, TrafficClass, TrafficPolicy
+from saguaro.types import AcceptanceMode, ClassPolicy, PolicyReport, TrafficClass, TrafficPolicy
 
 _AUTO = "auto"
 
@@ -72,6 +72,14 @@ class PolicySettings(BaseModel):
 def policy_document(policy: TrafficPolicy) -> dict[str, Any]:
     """The policy as JSON that `PolicySettings` reads back: every field of every class."""
     return {item.name.lower(): _class_document(policy.of(item)) for item in TrafficClass}
+
+
+def policy_report_document(report: PolicyReport) -> dict[str, Any]:
+    """The policy as of `policy_document`, and who keeps to it."""
+    verifiers = [
+        {"address": item.address, "in_force": item.in_force, "reason": item.reason or None} for item in report.verifiers
+    ]
+    return {"policy": policy_document(report.policy), "verifiers": verifiers}
 
 
 def _class_document(policy: ClassPolicy) -> dict[str, Any]:

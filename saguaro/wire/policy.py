@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 from saguaro.errors import InvalidRequest
@@ -27,7 +28,12 @@ def traffic_class_from_proto(value: int) -> TrafficClass:
 
 def traffic_policy_to_proto(policy: TrafficPolicy) -> common_pb2.TrafficPolicy:
     """Every class is there."""
-    return common_pb2.TrafficPolicy(**{field: _to_proto(policy.of(item)) for item, field in _FIELDS.items()})
+    return policy_changes_to_proto({item: policy.of(item) for item in TrafficClass})
+
+
+def policy_changes_to_proto(changes: Mapping[TrafficClass, ClassPolicy]) -> common_pb2.TrafficPolicy:
+    """These classes are there."""
+    return common_pb2.TrafficPolicy(**{_FIELDS[item]: _to_proto(policy) for item, policy in changes.items()})
 
 
 def traffic_policy_from_proto(message: common_pb2.TrafficPolicy) -> TrafficPolicy:
@@ -56,6 +62,14 @@ def policy_change_response(report: PolicyReport) -> gateway_pb2.GatewayServiceSe
     return gateway_pb2.GatewayServiceSetPolicyResponse(
         policy=traffic_policy_to_proto(report.policy), verifiers=map(_kept_to_proto, report.verifiers)
     )
+
+
+def policy_report_from_proto(
+    message: gateway_pb2.GatewayServiceGetPolicyResponse | gateway_pb2.GatewayServiceSetPolicyResponse,
+) -> PolicyReport:
+    """Of a question or of a change."""
+    verifiers = (KeptPolicy(item.address, item.in_force, item.reason) for item in message.verifiers)
+    return PolicyReport(traffic_policy_from_proto(message.policy), tuple(verifiers))
 
 
 def _kept_to_proto(kept: KeptPolicy) -> gateway_pb2.VerifierPolicy:
