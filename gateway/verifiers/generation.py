@@ -107,19 +107,24 @@ class Generation:
                     for event in batch:
                         self._progress.take(event)
                     for event in joined(batch):
-                        match event:
-                            case GenerationStarted() if self._is_started:
-                                continue  # the caller has seen one
-                            case GenerationStarted():
-                                self._is_started = True
-                            case TokenRun():
-                                self._lost_at = None
-                                self._refused_by.clear()
-                            case GenerationFinished():
-                                self._pool.served(self._tokens, member)
-                                yield self._progress.whole(event)
-                                return
-                        yield event
+                        passed_on = self._passed_on(event, member)
+                        if passed_on is not None:
+                            yield passed_on
+
+    def _passed_on(self, event: GenerationEvent, member: Member) -> GenerationEvent | None:
+        """What the caller gets of it."""
+        match event:
+            case GenerationStarted() if self._is_started:
+                return None  # the caller has seen one
+            case GenerationStarted():
+                self._is_started = True
+            case TokenRun():
+                self._lost_at = None
+                self._refused_by.clear()
+            case GenerationFinished():
+                self._pool.served(self._tokens, member)
+                return self._progress.whole(event)
+        return event
 
     async def _find(self, why: Unavailable, since: float, deadline: float) -> Member:
         """The verifier to begin or go on at. Raises Unavailable, `why` in its words, where none comes in time."""

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from saguaro.errors import Unavailable
+from saguaro.errors import InvalidRequest, Unavailable
 from saguaro.server.doorkeeper import told
 from saguaro.types import EventSink, GenerationEvent, GenerationFinished, GenerationRequest
 from saguaro.v1 import verifier_pb2 as pb
@@ -62,7 +62,10 @@ class Relay:
         self._changed.set()
 
     async def responses(self, commands: AsyncIterator[pb.RelayRequest]) -> AsyncGenerator[pb.RelayResponse]:
-        """What happens, until the caller has closed its side, or `drain` was called, and all have ended."""
+        """What happens, until the caller has closed its side, or `drain` was called, and all have ended.
+
+        Raises InvalidRequest, which ends all of them, where the number of one that runs is given to another.
+        """
         reading = asyncio.create_task(self._read(commands))
         try:
             while True:
@@ -70,6 +73,8 @@ class Relay:
                 self._changed.clear()
                 while self._gathered:
                     yield self._next_message()
+                if reading.done() and (fault := reading.exception()) is not None:
+                    raise fault
                 if not self._running and (self._closed_because or reading.done()):
                     return
         finally:
@@ -101,6 +106,8 @@ class Relay:
         match command.WhichOneof("command"):
             case "generate" | "resume" if running is None:
                 self._running[number] = _Running(asyncio.create_task(self._start(number, command)))
+            case "generate" | "resume":
+                raise InvalidRequest("generation_id", f"generation_id is {number}, the number of one that runs")
             case "stop" if running is not None:
                 running.is_stopped = True
                 if running.handle is not None:

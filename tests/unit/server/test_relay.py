@@ -217,3 +217,15 @@ def test_a_drain_refuses_what_is_new_and_ends_the_stream_with_the_last_generatio
             await asyncio.wait_for(anext(caller.messages), 5)
 
     scene(play)
+
+
+def test_a_number_that_runs_is_not_given_twice() -> None:
+    async def play(caller: Caller) -> None:
+        caller.generate(4, "a")
+        await caller.next()
+        caller.generate(4, "b")
+        with pytest.raises(InvalidRequest, match="generation_id is 4, the number of one that runs"):
+            await caller.next()
+        assert caller.loop.aborted == ["a"]
+
+    scene(play)
