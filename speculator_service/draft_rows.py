@@ -1,7 +1,7 @@
 """From the draft's logits to its tokens and guesses: by which rules, with which noise, and from which laws.
 
-In coupled mode a token is the winner of the race that the target runs too. In rejection mode it is drawn from a law
-that travels with it, and guesses are ranked without noise: `saguaro.core.draft_law`. One batch may hold both.
+In coupled mode a token is the likely winner of the race that the target will run. In rejection mode it is drawn from a
+law that travels with it, and guesses are ranked without noise: `saguaro.core.draft_law`. One batch may hold both.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from saguaro.core.candidates import RankedCandidates, draft_tokens, ranked_candidates
 from saguaro.core.draft_law import DrawnTokens, draft, guesses
 from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.row_groups import by_kind
-from saguaro.core.sampling import RankedCandidates, RowSampling, race, ranked_candidates
+from saguaro.core.row_sampling import RowSampling
 from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import SamplingParams, SparseDistribution
@@ -102,7 +103,7 @@ class DraftRows:
     # --- coupled mode, and temperature 0 in any -----------------------------------------------------------------------
 
     def _race(self, trees: Sequence[Growing], processed: Tensor) -> list[Drafted]:
-        tokens = race(processed, self._of_trees(trees)).tolist()
+        tokens = draft_tokens(processed, self._of_trees(trees)).tolist()
         return [Drafted(tokens[start:end]) for start, end in _ranges([tree.chunk.num_logits for tree in trees])]
 
     def _foretell(self, asks: Sequence[Ask], processed: Tensor) -> list[Ranked]:

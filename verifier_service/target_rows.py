@@ -17,7 +17,8 @@ from saguaro.core.penalties import apply_rules, ruled_rows
 from saguaro.core.proposal import Proposals
 from saguaro.core.rejection import verify
 from saguaro.core.row_groups import by_kind
-from saguaro.core.sampling import RowSampling, processed_log_probs, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs, race
 from saguaro.engine.grammar import TokenMasks, masks_for_runs
 from saguaro.engine.model_runner import Logits
 from saguaro.types import SamplingParams, TokenIds, VerificationOutcome

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from saguaro.core.candidates import RankedCandidates, ranked_by_logits
 from saguaro.core.draws import pick, uniform
 from saguaro.core.noise import NoiseDomain
-from saguaro.core.sampling import RankedCandidates, RowSampling, _first_argmax, _ranked_by_logits
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import first_argmax
 from saguaro.core.truncation import topk, truncated
 from saguaro.types import SparseDistribution
 
@@ -95,7 +97,7 @@ def guesses(
     Ranked by the draft's own logits: the residual is drawn with noise that the draft must not know. Where a draft
     token was rejected, `fan_out.candidates_for` takes it out, so ask for one guess more than are wanted.
     """
-    return _ranked_by_logits(logits, count)
+    return ranked_by_logits(logits, count)
 
 
 def _laws(
@@ -120,7 +122,7 @@ def _laws(
         certain[:, 0] = 1.0
         probs = torch.where(rows.is_random.unsqueeze(1), probs, certain)
         token_ids = token_ids.clone()
-        token_ids[:, 0] = torch.where(rows.is_random, token_ids[:, 0], _first_argmax(logits))
+        token_ids[:, 0] = torch.where(rows.is_random, token_ids[:, 0], first_argmax(logits))
     return SparseDistributions(token_ids, probs)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from saguaro.core.draws import pick, uniform
 from saguaro.core.noise import NoiseDomain
 from saguaro.core.proposal import Proposals
-from saguaro.core.sampling import RowSampling
+from saguaro.core.row_sampling import RowSampling
 from saguaro.types import VerificationOutcome
 
 

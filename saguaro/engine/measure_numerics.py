@@ -27,7 +27,8 @@ from rich.progress import Progress
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from saguaro.core.sampling import RowSampling, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import race
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.loading import load_model
 from saguaro.engine.model_runner import ModelRunner

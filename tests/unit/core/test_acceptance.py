@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saguaro.core.acceptance import accept
-from saguaro.core.sampling import RowSampling, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import race
 from saguaro.types import SamplingParams, TokenIds, VerificationOutcome
 from tests.unit.core.law import assert_follows
 

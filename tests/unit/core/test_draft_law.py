@@ -11,7 +11,7 @@ from torch import Tensor
 from saguaro.core.draft_law import SUPPORT, SparseDistributions, draft, guesses
 from saguaro.core.fan_out import candidates_for
 from saguaro.core.proposal import Proposal, Proposals
-from saguaro.core.sampling import RowSampling
+from saguaro.core.row_sampling import RowSampling
 from saguaro.types import SamplingParams
 from tests.unit.core.law import assert_follows
 from tests.unit.core.rejection_rounds import PLAIN, ROUNDS, Drafting, law_of, rows_at

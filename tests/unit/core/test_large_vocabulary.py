@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from saguaro.core.sampling import RowSampling, race, ranked_candidates
+from saguaro.core.candidates import ranked_candidates
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import race
 from saguaro.types import SamplingParams
 
 VOCAB = 64 * 48  # whole blocks, and enough of them that the blocks are used

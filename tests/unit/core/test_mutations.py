@@ -15,7 +15,8 @@ from saguaro.core import draft_law, rejection, sampling
 from saguaro.core.draft_law import SparseDistributions
 from saguaro.core.draws import uniform
 from saguaro.core.noise import NoiseDomain, gumbel
-from saguaro.core.sampling import RowSampling, processed_log_probs, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs, race
 from saguaro.types import SamplingParams
 from tests.unit.core.law import assert_follows
 from tests.unit.core.rejection_rounds import (

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers.generation import logits_process as theirs
 
 from saguaro.core.penalties import RuledRows, SequenceRules, TokenCounts, apply_rules
-from saguaro.core.sampling import RowSampling, processed_log_probs
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs
 from saguaro.types import SamplingParams
 
 VOCAB = 300

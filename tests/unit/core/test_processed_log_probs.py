@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from transformers.generation.logits_process import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from saguaro.core.sampling import RowSampling, processed_log_probs
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs
 from saguaro.types import SamplingParams
 
 INPUT_IDS = torch.zeros((1, 1), dtype=torch.long)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from saguaro.core.sampling import HEAD_PROBABILITY, RowSampling, _row_sums, processed_log_probs, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import HEAD_PROBABILITY, _row_sums, processed_log_probs, race
 from saguaro.types import SamplingParams
 from tests.unit.core.law import assert_follows
 

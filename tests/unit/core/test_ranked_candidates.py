@@ -1,4 +1,4 @@
-"""Guesses: the row's own race first, then by log q + noise."""
+"""Guesses: the draft's token first, then by log q + noise."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from saguaro.core.candidates import LIKELY, draft_tokens, ranked_candidates
 from saguaro.core.noise import NoiseDomain, gumbel
-from saguaro.core.sampling import HEAD_PROBABILITY, RowSampling, processed_log_probs, race, ranked_candidates
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs, race
 from saguaro.types import SamplingParams
 
 GREEDY = SamplingParams()
@@ -25,16 +27,28 @@ def batch(rows: int, vocab: int = 300, spread: float = 2.0) -> tuple[Tensor, lis
     return logits, [PARAMS[row % len(PARAMS)] for row in range(rows)], list(range(rows))
 
 
-@pytest.mark.parametrize("head_probability", [HEAD_PROBABILITY, 0.02, 0.5, 1.1])
+@pytest.mark.parametrize("likely", [LIKELY, 0.02, 0.5, 1.0])
 @pytest.mark.parametrize("count", [1, 6])
-def test_the_first_candidate_is_the_race_and_the_valid_ones_are_distinct(head_probability: float, count: int) -> None:
+def test_the_first_candidate_is_the_draft_s_token_and_the_valid_ones_are_distinct(likely: float, count: int) -> None:
     logits, params, positions = batch(500)
     rows = RowSampling.build(params, positions)
-    candidates = ranked_candidates(logits, rows, count, head_probability)
-    assert torch.equal(candidates.token_ids[:, 0], race(logits, rows, head_probability))
+    candidates = ranked_candidates(logits, rows, count, likely)
+    assert torch.equal(candidates.token_ids[:, 0], draft_tokens(logits, rows, likely))
     for token_ids, num_valid in zip(candidates.token_ids.tolist(), candidates.num_valid.tolist(), strict=True):
         assert 1 <= num_valid <= count
         assert len(set(token_ids[:num_valid])) == num_valid
+
+
+def test_the_draft_s_token_is_the_race_s_but_for_what_is_unlikely() -> None:
+    # A target with the same law: only where a token wins that is unlikely beside the likeliest do they differ.
+    logits = 3.0 * torch.randn(4000, 400, generator=torch.Generator().manual_seed(2))
+    rows = RowSampling.build([SamplingParams(temperature=1.0, seed=8)] * 4000, range(4000))
+    probs = logits.double().softmax(-1)
+    unlikely = probs.masked_fill(probs >= 1e-2 * probs.amax(-1, keepdim=True), 0.0).sum(-1)
+    differ = draft_tokens(logits, rows, 1e-2) != race(logits, rows)
+    assert 0.03 < unlikely.mean() < 0.3
+    assert abs(differ.double().mean() - unlikely.mean()) < 4.5 * (0.25 / 4000) ** 0.5
+    assert torch.equal(draft_tokens(logits, rows, 1e-12), race(logits, rows, 1e-12))
 
 
 def test_candidates_are_the_best_by_log_q_plus_noise_over_the_whole_vocabulary() -> None:

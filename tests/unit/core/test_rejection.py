@@ -13,7 +13,8 @@ from torch import Tensor
 
 from saguaro.core.proposal import Proposal, Proposals
 from saguaro.core.rejection import verify
-from saguaro.core.sampling import RowSampling, processed_log_probs
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs
 from saguaro.types import SamplingParams, VerificationOutcome
 from tests.unit.core.law import assert_follows
 from tests.unit.core.rejection_rounds import (

@@ -15,7 +15,8 @@ from torch import Tensor
 from saguaro.core.draft_law import SparseDistributions, draft
 from saguaro.core.proposal import Proposals
 from saguaro.core.rejection import verify
-from saguaro.core.sampling import RowSampling, processed_log_probs
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs
 from tests.unit.core.law import assert_follows
 from tests.unit.core.rejection_rounds import AS_IT_IS, Drafting, point_masses, rows_at, split
 

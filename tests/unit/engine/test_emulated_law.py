@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 
 from saguaro.core.fan_out import miss_probability
-from saguaro.core.sampling import RowSampling, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import race
 from saguaro.emulation.profile import Role
 from saguaro.emulation.tokenizer import EOS_ID, FIRST_WORD_ID
 from saguaro.engine.emulated_law import NUM_CANDIDATES, PairLaw

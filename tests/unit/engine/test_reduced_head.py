@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from saguaro.core.candidates import ranked_candidates
 from saguaro.core.draft_law import draft
-from saguaro.core.sampling import RowSampling, processed_log_probs, ranked_candidates
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import processed_log_probs
 from saguaro.engine.reduced_head import OUTSIDE, ReducedHead
 from saguaro.errors import ConfigurationError
 from saguaro.types import SamplingParams

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from saguaro.core.penalties import SequenceRules, apply_rules, ruled_rows
-from saguaro.core.sampling import RowSampling, race
+from saguaro.core.row_sampling import RowSampling
+from saguaro.core.sampling import race
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import (
