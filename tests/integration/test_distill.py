@@ -36,7 +36,7 @@ def points(out: Path) -> list[dict[str, float]]:
 def test_a_stopped_distillation_goes_on_learns_and_its_draft_serves_in_the_trio(tmp_path: Path) -> None:
     target = write_tiny_model(tmp_path / "target", seed=1, layers=4)
     out = tmp_path / "out"
-    flags = [*COMMAND, "--target", str(target), "--out", str(out), *FLAGS, "--epochs", "12"]
+    flags = [*COMMAND, "--target", str(target), "--out", str(out), *FLAGS, "--epochs", "24"]
 
     first = subprocess.Popen(flags, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300
