@@ -147,7 +147,7 @@ class Member:
         async with self._telling:  # one after another, so that an older policy never comes last
             while self._wanted is not None and self._confirmed != (wanted := self._wanted):
                 await self.client.set_policy(wanted)
-                self._confirmed = wanted
+                self._confirmed, self._reason_against_policy = wanted, "a change is on its way"
 
     async def _tell_or_note(self) -> None:
         try:
