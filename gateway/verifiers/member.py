@@ -96,7 +96,7 @@ class Member:
         return KeptPolicy(self.address, in_force, "" if in_force else self.reason or self._reason_against_policy)
 
     async def apply(self, policy: TrafficPolicy) -> None:
-        """Want this of it from now on; returns after one try, within a second. Later tries need no call."""
+        """Want this of it from now on; returns after one try, which has a second. Later tries need no call."""
         self._wanted = policy
         if self.is_usable:
             await self._tell_or_note()

@@ -43,7 +43,7 @@ def race(
 ) -> Tensor:  # [rows] int64
     """The token of each row: the race's winner, or the first argmax at temperature 0.
 
-    `head_probability` changes which noise a token gets, so draft and target must agree on it; the law is p for any.
+    `head_probability` changes which noise a token gets (the draft guesses by that of the head); the law is p for any.
     """
     if not rows.any_random:
         return first_argmax(logits)

@@ -73,7 +73,7 @@ class Relay:
                 self._changed.clear()
                 while self._gathered:
                     yield self._next_message()
-                if reading.done() and (fault := reading.exception()) is not None:
+                if reading.done() and not reading.cancelled() and (fault := reading.exception()) is not None:
                     raise fault
                 if not self._running and (self._closed_because or reading.done()):
                     return
