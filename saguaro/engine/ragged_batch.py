@@ -17,7 +17,7 @@ from torch import Tensor
 from saguaro.engine.block_manager import BlockTable, SlotIds
 
 _SMALLEST_QUERY_BUCKET = 8  # padding a few query rows is cheaper than one more attention call a layer
-_SMALLEST_CONTEXT_BUCKET = 512  # likewise for context slots
+_WORTH_A_GROUP = 512  # likewise for context slots: padding that one more call must save
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class RaggedBatch:
         num_logits = np.array([chunk.num_logits for chunk in chunks])
         row_ends = np.cumsum(num_logits).tolist()
 
-        members: dict[tuple[int, int], list[int]] = {}
+        members: dict[int, list[int]] = {}
         for index, chunk in enumerate(chunks):
-            members.setdefault(_bucket(chunk), []).append(index)
+            members.setdefault((max(len(chunk.token_ids), _SMALLEST_QUERY_BUCKET) - 1).bit_length(), []).append(index)
         groups = []
         flat_order = np.empty(int(ends[-1]), dtype=np.int64)
         num_padded = 0
-        for indices in members.values():
+        for indices in (part for alike in members.values() for part in _by_context(alike, chunks)):
             starts, group_lengths = (ends - lengths)[indices], lengths[indices]
             query_rows, is_real = _pad_ranges(starts, group_lengths)
             flat_order[query_rows[is_real]] = num_padded + np.flatnonzero(is_real)
@@ -127,12 +127,25 @@ class RaggedBatch:
         )
 
 
-def _bucket(chunk: Chunk) -> tuple[int, int]:
-    """Chunks with equal buckets are padded together: at most twofold where it matters, in queries and in context."""
-    return (
-        (max(len(chunk.token_ids), _SMALLEST_QUERY_BUCKET) - 1).bit_length(),
-        (max(len(chunk.context_slots), _SMALLEST_CONTEXT_BUCKET) - 1).bit_length(),
-    )
+def _by_context(indices: list[int], chunks: Sequence[Chunk]) -> list[list[int]]:
+    """Those of `chunks` that are padded together: parts of `indices`, cut where the shorter contexts end.
+
+    Cut at the place that saves the most padding, and each part again, as long as that is worth a group of its own.
+    """
+    lengths = np.array([len(chunks[index].context_slots) for index in indices])
+    if len(indices) * int(lengths.max() - lengths.min()) < _WORTH_A_GROUP:
+        return [indices]
+    order = np.argsort(lengths, kind="stable")
+    return [[indices[place] for place in part] for part in _cut(order, lengths[order])]
+
+
+def _cut(order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """`order` in consecutive parts; `lengths`, ascending, are theirs."""
+    saved = np.arange(1, len(lengths)) * (lengths[-1] - lengths[:-1])  # by a cut behind each but the last
+    if not len(saved) or saved.max() < _WORTH_A_GROUP:
+        return [order]
+    place = int(saved.argmax()) + 1
+    return _cut(order[:place], lengths[:place]) + _cut(order[place:], lengths[place:])
 
 
 def _pad_ranges(

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from distill.prompts import held_out_prompts, training_prompts
 from distill.shards import Sample
-from distill.writing import ChatPrompts, Job, TrainingJobs, _drawn, written
+from distill.writing import ChatPrompts, Job, TrainingJobs, drawn, written
 from tests.tiny_models import EOS_ID
 from tests.unit.distill.conftest import tiny_runner
 from tests.unit.engine.paged import Reference
@@ -31,13 +31,16 @@ def test_each_text_ends_at_its_end_token_or_its_limit_and_all_memory_comes_back(
     assert all(sample.num_written == job.num_tokens or int(sample.token_ids[-1]) == EOS_ID for job, sample in done)
 
 
-def test_tokens_are_drawn_by_the_law_at_their_temperature() -> None:
+def test_tokens_are_drawn_by_the_law_at_their_own_temperature() -> None:
     """60,000 draws: an error of 0.01 is five standard deviations, 6e-7 for each of eight figures."""
-    logits = torch.tensor([2.0, 1.0, 0.0, -1.0]).expand(60_000, 4)
-    for temperature in (0.7, 1.2):
-        drawn = _drawn(logits, torch.full((60_000,), temperature), torch.Generator().manual_seed(0))
-        shares = drawn.bincount(minlength=4) / 60_000
-        torch.testing.assert_close(shares, (logits[0] / temperature).softmax(-1), atol=0.01, rtol=0)
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0])
+    temperatures = torch.tensor([0.7, 1.2, 0.0]).repeat(60_000)
+    likeliest = torch.full((180_000,), 3)  # told, not found: seen where it is taken
+    tokens = drawn(logits.expand(180_000, 4), likeliest, temperatures, torch.Generator().manual_seed(0)).view(-1, 3)
+    for column, temperature in enumerate((0.7, 1.2)):
+        shares = tokens[:, column].bincount(minlength=4) / 60_000
+        torch.testing.assert_close(shares, (logits / temperature).softmax(-1), atol=0.01, rtol=0)
+    assert (tokens[:, 2] == 3).all()
 
 
 def test_the_target_invents_prompts_from_its_bare_chat_prefix_and_answers_them(target: Path) -> None:
