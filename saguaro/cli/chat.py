@@ -14,6 +14,7 @@ from saguaro.answers import ChatMessage
 from saguaro.cli.chat_lines import HELP, Command, UnknownCommand, read_line, read_seed
 from saguaro.cli.chat_stats import stats_table
 from saguaro.cli.connection import Connection
+from saguaro.cli.interrupt import until_ctrl_c
 from saguaro.cli.provenance import ProvenancePrinter
 from saguaro.client import Answer, AnswerStream, Client, Retry
 from saguaro.client.requests import GenerateOptions
@@ -166,7 +167,7 @@ class Chat:
 
     def _print(self, stream: AnswerStream, said: list[str]) -> None:
         printer = ProvenancePrinter(self._console) if self._manner.shows_provenance else None
-        for delta in stream:
+        for delta in until_ctrl_c(stream):
             said.append(delta.text)
             if printer is not None:
                 printer.print(delta)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from saguaro.cli.asking import exit_code_of
 from saguaro.cli.connection import Connection
+from saguaro.cli.interrupt import until_ctrl_c
 from saguaro.cli.report import answer_json, answer_table
 from saguaro.client import NO_RETRY, Answer, AnswerStream
 from saguaro.client.requests import GenerateOptions
@@ -34,7 +35,7 @@ def answer_prompt(prompt: str, *, gateway: Connection, raw: bool, as_json: bool,
         client.generate(prompt if raw else messages, **options) as stream,
     ):
         if as_json:
-            stream.finish()
+            _finish(stream)
             _write_json(stream.results, with_rounds=options.get("include_rounds", False))
         elif options.get("n", 1) == 1:
             _write_text(stream)
@@ -42,8 +43,13 @@ def answer_prompt(prompt: str, *, gateway: Connection, raw: bool, as_json: bool,
             _write_choices(stream)
 
 
+def _finish(stream: AnswerStream) -> None:
+    for _ in until_ctrl_c(stream):
+        pass
+
+
 def _write_choices(stream: AnswerStream) -> None:
-    stream.finish()  # they come mixed; a terminal shows them one after another
+    _finish(stream)  # they come mixed; a terminal shows them one after another
     console = Console()
     for answer in stream.results:
         console.print(f"--- choice {answer.choice}", markup=False, highlight=False)
@@ -53,7 +59,7 @@ def _write_choices(stream: AnswerStream) -> None:
 
 
 def _write_text(stream: AnswerStream) -> None:
-    for delta in stream:
+    for delta in until_ctrl_c(stream):
         sys.stdout.write(delta.text)
         sys.stdout.flush()
     sys.stdout.write("\n\n")

@@ -13,6 +13,7 @@ import grpc
 from saguaro.answers import AnswerDelta, AnswerStarted, ServedModel
 from saguaro.channel import Tls, open_channel
 from saguaro.client.answer import Answer, AnswerBuilder
+from saguaro.client.interrupt import ctrl_c_as_itself
 from saguaro.client.requests import (
     DEFAULT_ADDRESS,
     GenerateOptions,
@@ -81,6 +82,10 @@ class AnswerStream:
         self.cancel()
 
     def __iter__(self) -> Iterator[AnswerDelta]:
+        with ctrl_c_as_itself():
+            yield from self._deltas()
+
+    def _deltas(self) -> Iterator[AnswerDelta]:
         while self._builder.results is None:
             try:
                 for message in self._call:

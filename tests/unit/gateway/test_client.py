@@ -47,6 +47,34 @@ def test_the_synchronous_client_streams_the_answer_and_keeps_the_result(text_fol
     in_house(text_folder, work)
 
 
+def test_ctrl_c_comes_out_as_itself_wherever_it_falls_and_the_stream_can_still_be_left(text_folder: Path) -> None:
+    """It falls where the wait for a message has given its lock back, and the `with` around it fails for that."""
+
+    async def scenario() -> None:
+        async with running_house(text_folder, hang_after_runs=1) as house:
+
+            def interrupted() -> None:
+                with Client(house.address) as client, client.generate("Hi") as stream:
+                    deltas = iter(stream)
+                    next(deltas)
+                    condition = stream._call._state.condition
+                    give_back = condition._release_save
+
+                    def and_ctrl_c() -> None:
+                        give_back()
+                        raise KeyboardInterrupt
+
+                    condition._release_save = and_ctrl_c
+                    with pytest.raises(KeyboardInterrupt):
+                        next(deltas)
+                    condition._release_save = give_back
+
+            await asyncio.to_thread(interrupted)
+            await asyncio.wait_for(house.verifier.ended.wait(), 10)
+
+    asyncio.run(scenario())
+
+
 def test_leaving_a_synchronous_stream_early_ends_the_generation_at_the_verifier(text_folder: Path) -> None:
     async def scenario() -> None:
         async with running_house(text_folder, hang_after_runs=1) as house:
