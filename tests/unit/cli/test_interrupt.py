@@ -23,18 +23,16 @@ def test_ctrl_c_ends_the_answer_here_and_at_the_verifier_without_a_word(tmp_path
         async with running_house(folder, "The saguaro stands.", context_limit=4096, hang_after_runs=2) as house:
             command = [sys.executable, "-m", "saguaro.cli", "generate", "--address", house.address, *flags, "Hello"]
             process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-            told = asyncio.ensure_future(process.communicate())
             try:
                 await asyncio.wait_for(house.verifier.hangs.wait(), SECONDS)
-                async with asyncio.timeout(SECONDS):
-                    while process.returncode is None:  # again: the first may come before the answer is read
-                        process.send_signal(signal.SIGINT)
-                        await asyncio.sleep(0.2)
+                while process.returncode is None:  # lost where it falls before the answer is read, in the background
+                    process.send_signal(signal.SIGINT)
+                    await asyncio.wait([asyncio.ensure_future(process.wait())], timeout=SECONDS / 6)
                 await asyncio.wait_for(house.verifier.ended.wait(), SECONDS)
             finally:
                 if process.returncode is None:
                     process.kill()
-                _, errors = await told
+                _, errors = await process.communicate()
             return process.returncode, errors
 
     assert asyncio.run(scenario()) == (130, b"")

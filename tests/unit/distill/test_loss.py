@@ -58,6 +58,21 @@ def test_it_is_zero_and_flat_where_the_draft_is_the_target(logits: tuple[Tensor,
     torch.testing.assert_close(draft.grad, torch.zeros_like(draft), atol=1e-4, rtol=0)
 
 
+def test_the_gradient_is_that_of_the_formula_written_out(logits: tuple[Tensor, Tensor]) -> None:
+    target, draft = logits
+    laws = laws_of(target, 4, torch.tensor([-1, *range(VOCAB - 1)]))  # one token the draft has not
+    weights = torch.arange(1.0, 6.0)
+    by_hand, by_autograd = (draft[:, 1:].clone().requires_grad_() for _ in range(2))
+    (divergences(laws, by_hand) * weights).sum().backward()
+    q = by_autograd.softmax(-1).gather(1, laws.columns)
+    is_known = laws.probs > 0
+    known = torch.where(is_known, torch.xlogy(laws.probs, laws.probs) - laws.probs * q.log(), 0.0).sum(-1)
+    rest = 1 - torch.where(is_known, q, 0.0).sum(-1)
+    ((known + torch.xlogy(laws.tail, laws.tail) - laws.tail * rest.log()) * weights).sum().backward()
+    assert by_hand.grad is not None
+    torch.testing.assert_close(by_hand.grad, by_autograd.grad, atol=1e-5, rtol=1e-4)
+
+
 def test_a_certain_law_a_row_of_unknown_tokens_and_rounding_above_one_stay_finite() -> None:
     draft = torch.randn(3, 2, generator=torch.Generator().manual_seed(1)).requires_grad_()
     column_of = torch.tensor([0, 1, -1, -1])
@@ -68,3 +83,4 @@ def test_a_certain_law_a_row_of_unknown_tokens_and_rounding_above_one_stay_finit
     assert loss.isfinite().all()
     assert draft.grad is not None
     assert draft.grad.isfinite().all()
+    assert (draft.grad[1] == 0).all(), "nothing can be learnt of tokens that the draft has not"
