@@ -52,7 +52,13 @@ def assert_law(tokens: Tensor, logits: Tensor, params: SamplingParams) -> None:
 # Each law test: a false alarm once in 10,000, see tests/unit/core/law.py.
 @pytest.mark.parametrize(
     ("head_probability", "over_seeds"),
-    [(HEAD_PROBABILITY, False), (HEAD_PROBABILITY, True), (0.02, False), (0.15, True), (ALL_TAIL, False)],
+    [
+        (HEAD_PROBABILITY, False),
+        (HEAD_PROBABILITY, True),
+        (0.02, False),
+        pytest.param(0.15, True, marks=pytest.mark.slow),
+        (ALL_TAIL, False),
+    ],
 )
 def test_the_race_follows_p_however_much_of_it_lies_in_the_tail(head_probability: float, over_seeds: bool) -> None:
     logits, params = zipf_logits(50), SamplingParams(temperature=1.0, seed=99)

@@ -98,7 +98,7 @@ def num_from(answers: list[Answer], provenance: TokenProvenance) -> int:
 SOME = SEQUENCES // 10  # so many times at least what a test is about must have happened
 
 
-@pytest.mark.parametrize("cached_scale", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("cached_scale", [1.0, pytest.param(0.5, marks=pytest.mark.slow), 0.0])
 def test_the_joint_law_holds_over_hits_and_just_in_time_drafts(pair: KnownPair, cached_scale: float) -> None:
     answers = answers_of(trio_of(pair), cached_scale)
     assert num_from(answers, TokenProvenance.CACHED_DRAFT) > SOME
@@ -106,7 +106,7 @@ def test_the_joint_law_holds_over_hits_and_just_in_time_drafts(pair: KnownPair, 
     assert_joint_law(answers, pair)
 
 
-@pytest.mark.parametrize("cached_scale", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("cached_scale", [1.0, pytest.param(0.5, marks=pytest.mark.slow), 0.0])
 def test_the_joint_law_holds_where_misses_go_on_plainly(pair: KnownPair, cached_scale: float) -> None:
     answers = answers_of(trio_of(pair, just_in_time_ms=0), cached_scale)
     assert num_from(answers, TokenProvenance.CACHED_DRAFT) > SOME
