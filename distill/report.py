@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from distill.checkpoint import Progress
 from distill.evaluation import LOOKAHEADS
 from distill.plan import DistillPlan
+from distill.served import OnText, ServedFigures, served_figures
+from distill.shards import Sample
 from saguaro.core.cost_model import DraftTimes, RoundTimes, plain_speed, sd_speed, ssd_speed
 from saguaro.engine.fast_model import Role
 from saguaro.engine.loading import load_model
@@ -15,6 +18,7 @@ from saguaro.engine.model_runner import ModelRunner
 from saguaro.engine.profile_forward import CONTEXT_TOKENS, forward_at, median_ms
 
 DRAFT_ROWS = (1, 8, 24)
+_TARGET_ROWS = (1, *(k + 1 for k in LOOKAHEADS), 8)
 _FAN_OUT = 4  # guesses at each place, of the predictions
 _REPEATS = 7
 _BLOCK_SIZE = 16
@@ -30,6 +34,7 @@ class Report:
     sd: dict[int, float]
     ssd: dict[int, float]
     megabytes: float
+    served: ServedFigures
 
     @property
     def lines(self) -> list[str]:
@@ -38,6 +43,8 @@ class Report:
         target = ", ".join(f"{rows} rows {ms:.1f} ms" for rows, ms in self.target_ms.items())
         share = self.draft_ms[8] / self.target_ms[8]
         return [
+            f"as it is served: greedy agreement {self.served.greedy_agreement:.3f}, at temperature 1 overlap "
+            f"{self.served.overlap:.3f}, coupled acceptance {self.served.coupled_acceptance:.3f}",
             f"draft, {self.megabytes:.1f} MB: {draft}",
             f"target: {target}; the draft's step at 8 rows is {share:.2f} of a verification of 8",
             f"predicted, greedy, one sequence: plain {self.plain:.1f} tok/s",
@@ -48,10 +55,14 @@ class Report:
         ]
 
 
-def report_on(plan: DistillPlan, progress: Progress) -> Report:
-    """Times both models, predicts, and writes the model card."""
-    draft = _forward_ms(plan, str(plan.draft_folder), DRAFT_ROWS, embeddings_from=plan.target)
-    target = _forward_ms(plan, plan.target, (1, *(k + 1 for k in LOOKAHEADS), 8))
+def report_on(plan: DistillPlan, progress: Progress, held_out: Sequence[Sample], on_text: OnText) -> Report:
+    """Times both models as they are served, judges the draft, predicts, and writes the model card."""
+    longest_text = max(len(sample.token_ids) for sample in held_out)
+    draft_runner = _runner(str(plan.draft_folder), longest_text, embeddings_from=plan.target)
+    target_runner = _runner(plan.target, longest_text)
+    draft = _forward_ms(draft_runner, DRAFT_ROWS)
+    target = _forward_ms(target_runner, _TARGET_ROWS)
+    figures = served_figures(target_runner, draft_runner, held_out, on_text)
     last = progress.curve[-1]
     sd, ssd = {}, {}
     for k in LOOKAHEADS:
@@ -63,18 +74,20 @@ def report_on(plan: DistillPlan, progress: Progress) -> Report:
         sd[k] = sd_speed(tokens, times)
         ssd[k] = ssd_speed(last[f"hits_k{k}_f{_FAN_OUT}"], tokens, tokens, times)
     size = sum(file.stat().st_size for file in plan.draft_folder.glob("*.safetensors")) / 1e6
-    report = Report(draft, target, plain_speed(target[1] / 1e3), sd, ssd, size)
+    report = Report(draft, target, plain_speed(target[1] / 1e3), sd, ssd, size, figures)
     _write_card(plan.draft_folder / "README.md", plan, progress, report)
     return report
 
 
-def _forward_ms(
-    plan: DistillPlan, spec: str, rows: tuple[int, ...], embeddings_from: str | None = None
-) -> dict[int, float]:
+def _runner(spec: str, longest_text: int, embeddings_from: str | None = None) -> ModelRunner:
     role: Role = "target" if embeddings_from is None else "draft"
     loaded = load_model(spec, dtype="float32", device="cpu", embeddings_from=embeddings_from, linear="auto", role=role)
-    blocks = sum(-(-(CONTEXT_TOKENS + count) // _BLOCK_SIZE) for count in rows)
-    runner = ModelRunner(loaded.model, num_blocks=blocks, block_size=_BLOCK_SIZE)
+    tokens = [*(CONTEXT_TOKENS + count for count in {*DRAFT_ROWS, *_TARGET_ROWS}), longest_text]
+    blocks = sum(-(-count // _BLOCK_SIZE) for count in tokens)
+    return ModelRunner(loaded.model, num_blocks=blocks, block_size=_BLOCK_SIZE)
+
+
+def _forward_ms(runner: ModelRunner, rows: tuple[int, ...]) -> dict[int, float]:
     context = min(CONTEXT_TOKENS, runner.context_limit - max(rows))
     return dict(zip(rows, median_ms([forward_at(runner, count, context) for count in rows], _REPEATS), strict=True))
 
@@ -109,7 +122,8 @@ Held-out texts, of templates and topics that it was not trained on, {last["num_p
 |---|---|---|
 {figures}
 
-Times on the machine that trained it, and what the cost model makes of them:
+Its worth and its times as the services run it (whole laws, an int8 draft), on the machine that trained it, and what
+the cost model makes of them:
 
 {lines}
 """

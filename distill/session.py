@@ -74,7 +74,10 @@ def run_distillation(plan: DistillPlan, *, resume: bool, console: Console) -> tu
     stop = _Stop()
     with _stopping(stop):
         _train(plan, training, origin, stop, console)
-    report = report_on(plan, training.progress)
+    held_out = list(ShardFolder(plan.held_out_folder).samples())
+    with _bar(console) as bar:
+        task = bar.add_task("report", total=len(held_out), note="")
+        report = report_on(plan, training.progress, held_out, lambda done: bar.update(task, completed=done))
     return report, stop.wanted
 
 

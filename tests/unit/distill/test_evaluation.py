@@ -11,8 +11,18 @@ def test_coupled_acceptance_is_the_share_of_races_with_one_winner() -> None:
     p, q = torch.tensor([[0.5, 0.3, 0.2, 0.0]]), torch.tensor([[0.1, 0.6, 0.2, 0.1]])
     clocks = torch.empty(400_000, 4).exponential_(generator=generator)
     same = ((p / clocks).argmax(-1) == (q / clocks).argmax(-1)).float().mean()
-    nothing = torch.zeros(1)
-    assert coupled_acceptance(p, q, nothing, nothing).item() == pytest.approx(same.item(), abs=0.004)
+    assert coupled_acceptance(p, q).item() == pytest.approx(same.item(), abs=0.004)
+
+
+def test_coupled_acceptance_of_broad_laws_is_the_sum_over_their_tokens() -> None:
+    p, q = torch.randn(2, 3, 500, generator=torch.Generator().manual_seed(1)).mul(3).softmax(-1).unbind()
+    p, q = p.clone(), q.clone()
+    p[0, :9], q[0, 4:20] = 0, 0
+    a, b = p.double(), q.double()
+    rivals = torch.maximum(a[:, None, :] * b[:, :, None], b[:, None, :] * a[:, :, None]).sum(-1)
+    both = a * b
+    written_out = torch.where(both > 0, both / rivals, 0.0).sum(-1).float()
+    torch.testing.assert_close(coupled_acceptance(p, q), written_out, atol=1e-5, rtol=1e-4)
 
 
 def test_tails_only_lower_coupled_acceptance() -> None:
