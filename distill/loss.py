@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_DIVERGENCE = 0.5  # weight of KL beside TV
 _ROWS_AT_ONCE = 32  # 2 MiB of logits over 16,384 tokens
 _LEAST_MASS = 1e-6  # what float32 can tell of 1 minus a sum of probabilities
 
@@ -38,24 +39,20 @@ class PartialLaws:
         return PartialLaws(torch.where(is_known, columns, 0), probs / total[:, None], tail / total)
 
 
-def divergences(laws: PartialLaws, logits: Tensor) -> Tensor:  # [rows] float32
-    """KL(target || draft) of each row, the tail taken as one token: the least that the whole laws can differ by.
+def losses(laws: PartialLaws, logits: Tensor) -> Tensor:  # [rows] float32
+    """KL(target || draft) / 2 + TV(target, draft) of each row, all of the tail taken as one token.
 
-    `logits` [rows, draft vocabulary], of any floating type, are the draft's. By the log-sum inequality it is 0 iff the
-    draft gives the known tokens, and the tail together, what the target does.
+    `logits` [rows, draft vocabulary], of any floating type, are the draft's. That is the least by which the whole laws
+    can differ, and 0 iff the draft gives the known tokens, and the tail together, what the target does (log-sum
+    inequality). Rejection mode accepts with probability 1 - TV (arXiv 2211.17192), so TV is what is wanted; its
+    gradient vanishes where the draft says nothing of what the target says, and there KL has its largest.
     """
-    loss: Tensor = _Divergences.apply(  # type: ignore[no-untyped-call]
-        logits, laws.columns, laws.probs, laws.tail
-    )
+    loss: Tensor = _Losses.apply(logits, laws.columns, laws.probs, laws.tail)  # type: ignore[no-untyped-call]
     return loss
 
 
-class _Divergences(torch.autograd.Function):
-    """With a gradient by hand, made beside the value while a few rows are in the cache of the processor.
-
-    q are the draft's probabilities, S their sum over the known tokens, p and t the target's and its tail. Then
-    d/dz is q - p of a known token and q (1 - t / (1 - S)) of another.
-    """
+class _Losses(torch.autograd.Function):
+    """With a gradient by hand, made beside the value while a few rows are in the cache of the processor."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, columns: Tensor, probs: Tensor, tail: Tensor) -> Tensor:
@@ -73,15 +70,28 @@ class _Divergences(torch.autograd.Function):
 
 
 def _with_gradient(logits: Tensor, columns: Tensor, probs: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss [rows], and its gradient [rows, draft vocabulary] in the memory of the draft's probabilities q.
+
+    With S the sum of q over the known tokens, p and t the target's probabilities and its tail:
+    dKL/dz = q - p of a known token and q (1 - t / (1 - S)) of another;
+    dTV/dz = q (M - m), m being 1 where q is below p (for the tail: 1 - S below t) and M the sum of q there.
+    """
     q = logits.softmax(-1)
     log_normaliser = logits.amax(-1, keepdim=True) - q.amax(-1, keepdim=True).log()
     log_q = logits.gather(1, columns) - log_normaliser
     is_known = probs > 0
-    rest = (1.0 - torch.where(is_known, log_q.exp(), 0.0).sum(-1)).clamp_min(_LEAST_MASS)
-    known = torch.xlogy(probs, probs) - torch.where(is_known, probs * log_q, 0.0)
-    loss = known.sum(-1) + torch.xlogy(tail, tail) - tail * rest.log()
+    known = torch.where(is_known, log_q.exp(), 0.0)
+    rest = (1.0 - known.sum(-1)).clamp_min(_LEAST_MASS)
+    divergence = torch.xlogy(probs, probs) - torch.where(is_known, probs * log_q, 0.0)
+    divergence = divergence.sum(-1) + torch.xlogy(tail, tail) - tail * rest.log()
+
+    mass = probs.sum(-1) + tail  # 1, or 0 where the draft has none of the tokens
+    is_below, tail_is_below = (known < probs).float(), (rest < tail).float()
+    below = (is_below * known).sum(-1) + tail_is_below * rest
+    distance = mass - torch.minimum(known, probs).sum(-1) - torch.minimum(rest, tail)
 
     of_tail = tail / rest
-    mass = probs.sum(-1) + tail  # 1, or 0 where the draft has none of the tokens
-    of_known = torch.where(is_known, q.gather(1, columns) * of_tail[:, None] - probs, 0.0)
-    return loss, q.mul_((mass - of_tail)[:, None]).scatter_add_(1, columns, of_known)
+    of_all = _DIVERGENCE * (mass - of_tail) + below - tail_is_below
+    of_known = _DIVERGENCE * (known * of_tail[:, None] - probs) - known * (is_below - tail_is_below[:, None])
+    gradient = q.mul_(of_all[:, None]).scatter_add_(1, columns, torch.where(is_known, of_known, 0.0))
+    return _DIVERGENCE * divergence + distance, gradient

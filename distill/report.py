@@ -113,8 +113,9 @@ def _write_card(file: Path, plan: DistillPlan, progress: Progress, report: Repor
 Made by `saguaro distill`. Embeddings and LM head are the target's (`shares_embeddings_with_target`); only layers and
 the final norm are stored, in fp16. It is a draft of this target alone, under the target's licence.
 
-Trained by KL to the target's likeliest tokens on texts that the target wrote itself: {progress.steps:,} steps,
-{progress.tokens:,} tokens (repetitions included), {progress.seconds / 3600:.2f} hours on {plan.threads} thread(s).
+Trained by KL and total variation to the target's likeliest tokens on texts that the target wrote itself:
+{progress.steps:,} steps, {progress.tokens:,} tokens (repetitions included), {progress.seconds / 3600:.2f} hours on
+{plan.threads} thread(s).
 
 Held-out texts, of templates and topics that it was not trained on, {last["num_positions"]:,.0f} positions:
 

@@ -14,7 +14,7 @@ import torch
 from distill.batches import Batch, grouped
 from distill.checkpoint import Progress, State, give_moments, moments_of, save_state
 from distill.cut import Draft
-from distill.loss import divergences
+from distill.loss import losses
 from distill.plan import DistillPlan
 from distill.shards import Sample
 
@@ -87,7 +87,7 @@ class Training:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self._plan.dtype == "bfloat16"):
             hidden = self.draft.model.model(input_ids=batch.token_ids, use_cache=False).last_hidden_state
             logits = self.draft.head(hidden.flatten(0, 1)[batch.rows])
-        loss = divergences(batch.laws, logits).mean()
+        loss = losses(batch.laws, logits).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(list(self._parameters.values()), _MOST_GRADIENT_NORM)
         self._optimiser.step()
