@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_DIVERGENCE = 0.5  # weight of KL beside TV
+_DIVERGENCE = 0.15  # weight of KL beside TV
 _ROWS_AT_ONCE = 32  # 2 MiB of logits over 16,384 tokens
 _LEAST_MASS = 1e-6  # what float32 can tell of 1 minus a sum of probabilities
 
@@ -40,7 +40,7 @@ class PartialLaws:
 
 
 def losses(laws: PartialLaws, logits: Tensor) -> Tensor:  # [rows] float32
-    """KL(target || draft) / 2 + TV(target, draft) of each row, all of the tail taken as one token.
+    """0.15 KL(target || draft) + TV(target, draft) of each row, all of the tail taken as one token.
 
     `logits` [rows, draft vocabulary], of any floating type, are the draft's. That is the least by which the whole laws
     can differ, and 0 iff the draft gives the known tokens, and the tail together, what the target does (log-sum
