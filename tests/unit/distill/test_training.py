@@ -47,7 +47,7 @@ def test_a_resumed_training_is_the_one_that_never_stopped_to_the_bit(plan: Disti
 def test_the_loss_falls_and_the_frozen_part_stays(plan: DistillPlan, samples: list[Sample]) -> None:
     embeddings = cut(plan.target, (0, 3), None).model.get_input_embeddings().weight
     training, losses = trained(plan, samples, 60)
-    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
     assert torch.equal(training.draft.model.get_input_embeddings().weight, embeddings)
 
 
