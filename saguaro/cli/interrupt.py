@@ -33,7 +33,7 @@ def until_ctrl_c(stream: AnswerStream) -> Iterator[AnswerDelta]:
         if os.read(ours, 1):
             stream.cancel()
 
-    waiting = threading.Thread(target=cancel, name="ctrl-c")
+    waiting = threading.Thread(target=cancel, name="ctrl-c", daemon=True)
     waiting.start()
     before = signal.signal(signal.SIGINT, press)
     try:
