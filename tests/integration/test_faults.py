@@ -87,6 +87,7 @@ def test_stopped_in_mid_stream_and_continued(trio: Trio, expected: Answer) -> No
     assert ask(trio).speculation.num_accepted_tokens > 0
 
 
+@pytest.mark.slow
 def test_restarted_in_mid_stream_the_stream_speculates_again(trio: Trio, expected: Answer) -> None:
     await_speculation(trio)
 

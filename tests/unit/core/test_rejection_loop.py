@@ -117,10 +117,10 @@ def always(drafter: Drafter, lookahead: int) -> Callable[[Tensor], list[tuple[Te
         pytest.param(drawing(OTHER), 3, id="another model"),
         pytest.param(drawing(OTHER), 1, id="another model, K = 1", marks=pytest.mark.slow),
         pytest.param(drawing(UNRELATED), 3, id="an unrelated model"),
-        pytest.param(drawing(OTHER, Drafting(support=2)), 3, id="M = 2"),
+        pytest.param(drawing(OTHER, Drafting(support=2)), 3, id="M = 2", marks=pytest.mark.slow),
         pytest.param(drawing(OTHER, Drafting(1, 0.5)), 3, id="C = 0.5", marks=pytest.mark.slow),
         pytest.param(drawing(OTHER, Drafting(1, 0.0)), 3, id="C = 0"),
-        pytest.param(drawing(OTHER, Drafting(2, 0.0)), 2, id="C = 0, F = 2"),
+        pytest.param(drawing(OTHER, Drafting(2, 0.0)), 2, id="C = 0, F = 2", marks=pytest.mark.slow),
         pytest.param(copying, 3, id="not drawn"),
     ],
 )
