@@ -79,6 +79,7 @@ def _commit_to_proto(item: CommitRound) -> pb.CommitRound:
         round=item.round,
         num_accepted=item.outcome.num_accepted,
         bonus_token_id=item.outcome.bonus_token,
+        prefix_hash=item.prefix_hash,
     )
     if isinstance(item.speculation, JustInTime):
         message.just_in_time.SetInParent()
@@ -99,6 +100,7 @@ def _commit_from_proto(item: pb.CommitRound) -> CommitRound:
         speculation=(
             JustInTime(item.just_in_time.lookahead_tokens) if is_just_in_time else tuple(item.explicit.token_ids)
         ),
+        prefix_hash=item.prefix_hash if item.HasField("prefix_hash") else None,
     )
 
 
