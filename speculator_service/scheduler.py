@@ -8,36 +8,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from saguaro.core.forward_time import ForwardTime
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
-from saguaro.engine.block_manager import OutOfBlocks
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.model_runner import Logits
-from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.types import NotSpeculatingReason, SpeculationEntries, SpeculatorFrame, VerifierFrame
 from speculator_service.allocation import best_allocation
-from speculator_service.branches import Branches
+from speculator_service.batch import BatchPlanner, Work
 from speculator_service.draft_rows import Ask, DraftRows, Growing
+from speculator_service.rows import row_positions
 from speculator_service.session import FanOut, Session
 from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
-_MOST_KEPT_BYTES = 256 << 20  # logits of a whole tree that may be kept for who inherits them
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One chunk of a forward, of one session: a step of `branches`, or trunk where that is None."""
-
-    stream: Stream
-    session: Session
-    chunk: Chunk
-    branches: Branches | None
+_MOST_KEPT_BYTES = 256 << 20  # logits of all trees that may be kept for who inherits them
 
 
 class DraftScheduler:
@@ -57,20 +45,23 @@ class DraftScheduler:
         self._runner = runner
         self.blocks = runner.block_manager
         self._limits = limits
-        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv, compiler)
+        blocks = runner.block_manager
+        context_limit = min(runner.context_limit, blocks.num_blocks * blocks.block_size)
+        self._draft = Draft(blocks, runner.vocab_size, context_limit, runner.copy_kv, compiler)
         self._new_statistics = lambda: OutcomeStatistics(
             max_lookahead=limits.max_lookahead,
             max_rank=min(limits.max_budget, _MAX_RANK),
             acceptance_prior=acceptance_prior,
             miss_exponent=miss_exponent,
         )
+        self._planner = BatchPlanner(runner, limits)
         self._wake = wake
         self._clock_ns = clock_ns
         self._streams: list[Stream] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self.forward_time = ForwardTime()
         self._draft_rows = DraftRows(runner.device, runner.vocab_size)
-        self._allocations: dict[tuple[Stream, int, int, int, int, int], Allocation] = {}  # of this step
+        self._allocations: dict[tuple[Stream, int, int, int, int, int, int], Allocation] = {}  # of this step
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
@@ -149,18 +140,9 @@ class DraftScheduler:
             stream.reap(oldest_ns)
 
     def _next_batch(self) -> list[Work]:
-        """What brings sequences further. Where a verifier waits just in time, only those rows run."""
         due = self._due()
         self._rank_inherited(due)
-        works = []
-        for stream, session in [item for item in due if item[1].just_in_time] or due:
-            try:
-                parts = session.next_parts(self._limits.prefill_chunk_tokens)
-            except OutOfBlocks:
-                stream.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
-            else:
-                works += [Work(stream, session, part.chunk, part.branches) for part in parts]
-        return works
+        return self._planner.next_batch(due)
 
     def _step_ns(self) -> int:
         """What the next step of trees should take."""
@@ -188,16 +170,16 @@ class DraftScheduler:
         if not heirs:
             return
         now_ns = self._clock_ns()
-        asks = [Ask(stream, session, session.inherited_positions()) for stream, session in heirs]
+        asks = [Ask(stream, session, _inherited_positions(session)) for stream, session in heirs]
         rows = [session.inherited for _, session in heirs if session.inherited is not None]
         for ask, ranked in zip(asks, self._draft_rows.rank(asks, rows), strict=True):
-            ask.session.taken_ns = ask.session.taken_ns or now_ns
+            ask.session.clock.take_up(now_ns)
             ask.session.take_inherited(ranked, self._fan_out(ask.stream, ask.session, len(due)))
 
     def _forward(self, works: list[Work]) -> None:
         started_ns = self._clock_ns()
         for work in works:
-            work.session.taken_ns = work.session.taken_ns or started_ns
+            work.session.clock.take_up(started_ns)
         logits = self._runner.forward([work.chunk for work in works])
         self.num_forwards += 1
         self.num_rows += sum(len(work.chunk.token_ids) for work in works)
@@ -217,15 +199,17 @@ class DraftScheduler:
             self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks))
 
     def _take_trees(self, trees: list[Growing], logits: torch.Tensor) -> None:
-        kept = logits.clone() if logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES else None
+        sessions = (session for stream in self._streams for session in stream.sessions.values())
+        left = _MOST_KEPT_BYTES - sum(session.kept_bytes for session in sessions)
+        is_kept = logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES and logits.nbytes <= left
         start = 0
         for tree, following in zip(trees, self._draft_rows.grow(trees, logits), strict=True):
             end = start + tree.chunk.num_logits
-            tree.branches.take(following, None if kept is None else kept[start:end])
+            tree.branches.take(following, logits[start:end].clone() if is_kept else None)
             start = end
 
     def _take_trunks(self, works: list[Work], logits: torch.Tensor) -> None:
-        asks = [Ask(work.stream, work.session, work.session.row_positions(work.chunk)) for work in works]
+        asks = [Ask(work.stream, work.session, row_positions(work.chunk)) for work in works]
         for work, ranked in zip(works, self._draft_rows.rank(asks, [logits]), strict=True):
             work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
 
@@ -234,16 +218,17 @@ class DraftScheduler:
 
         def fan_out(length: int) -> tuple[int, ...]:
             # Sequences of one commit differ by microseconds in what they have left: they share the search.
-            key = stream, id(statistics), length, session.lookahead, batch, session.deadline_ns
+            budget = self._planner.most_branches(session.trunk_length, session.lookahead, stream.budget)
+            key = stream, id(statistics), length, session.lookahead, batch, session.clock.deadline_ns, budget
             if key not in self._allocations:
                 self._allocations[key] = best_allocation(
                     statistics,
                     self.forward_time,
                     length=length,
-                    budget=stream.budget,
+                    budget=budget,
                     lookahead=session.lookahead,
                     batch=batch,
-                    left_ns=max(session.deadline_ns - self._clock_ns(), 0),
+                    left_ns=max(session.clock.deadline_ns - self._clock_ns(), 0),
                 )
             allocation = self._allocations[key]
             stream.prepared = sum(allocation.fan_out)
@@ -267,6 +252,12 @@ class DraftScheduler:
         if entries or stream.statuses:
             statuses, stream.statuses = tuple(stream.statuses), []
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))
+
+
+def _inherited_positions(session: Session) -> list[int]:
+    """Absolute position that each inherited row predicts."""
+    count = 0 if session.inherited is None else len(session.inherited)
+    return list(range(len(session.prefix), len(session.prefix) + count))
 
 
 def _rows_of(logits: Logits, chunks: list[int]) -> torch.Tensor:

@@ -39,6 +39,7 @@ class Limits:
     max_budget: int
     prefill_chunk_tokens: int
     lease_seconds: float
+    max_forward_bytes: int = 1 << 30  # attention masks and logits of one forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Stream:
                 now_ns=arrived_ns,
                 constraint=DraftConstraint.of(opened, self._draft.compiler),
             )
-            session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
+            session.clock.allow(arrived_ns, time_allowed_ns)
             self.sessions[opened.sequence_id] = session
             self._check_room(session)
 
@@ -166,7 +167,7 @@ class Stream:
             log.warning("sequence %d is quarantined: %s", session.sequence_id, error)
             self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.MALFORMED)
         else:
-            session.time_allowed_ns, session.deadline_ns = time_allowed_ns, arrived_ns + time_allowed_ns
+            session.clock.allow(arrived_ns, time_allowed_ns)
             self._check_room(session)
 
     def _learn(self, session: Session, commit: CommitRound) -> None:
@@ -209,7 +210,7 @@ class Stream:
 
     def reap(self, oldest_ns: int) -> None:
         """Give up sequences of which the verifier has not spoken since; it opens them again if it lives."""
-        for session in [item for item in self.sessions.values() if item.touched_ns < oldest_ns]:
+        for session in [item for item in self.sessions.values() if item.clock.touched_ns < oldest_ns]:
             self.end(session.sequence_id)
 
 

@@ -37,6 +37,7 @@ class SpeculatorWorker:
                 max_budget=settings.max_budget,
                 prefill_chunk_tokens=settings.prefill_chunk_tokens,
                 lease_seconds=settings.lease_seconds,
+                max_forward_bytes=settings.max_forward_mebibytes << 20,
             ),
             acceptance_prior=settings.acceptance_prior,
             miss_exponent=settings.miss_exponent,
