@@ -26,6 +26,7 @@ from speculator_service.stream import Draft, Limits, Stream
 
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
 _MOST_KEPT_BYTES = 256 << 20  # logits of all trees that may be kept for who inherits them
+_REAP_EVERY_NS = 500_000_000
 
 
 class DraftScheduler:
@@ -62,6 +63,7 @@ class DraftScheduler:
         self.forward_time = ForwardTime()
         self._draft_rows = DraftRows(runner.device, runner.vocab_size)
         self._allocations: dict[tuple[Stream, int, int, int, int, int, int], Allocation] = {}  # of this step
+        self._reap_at_ns = 0
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
@@ -114,7 +116,7 @@ class DraftScheduler:
     def step(self) -> bool:
         """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft."""
         self._take_inbox()
-        self._reap_orphans()
+        self._reap_forgotten()
         self._allocations.clear()
         works = self._next_batch()
         if works:
@@ -134,10 +136,12 @@ class DraftScheduler:
             self._streams.remove(stream)
             self._num_stale_ended += stream.num_stale
 
-    def _reap_orphans(self) -> None:
-        oldest_ns = self._clock_ns() - int(self._limits.lease_seconds * 1e9)
-        for stream in self._streams:
-            stream.reap(oldest_ns)
+    def _reap_forgotten(self) -> None:
+        now_ns = self._clock_ns()
+        if now_ns >= self._reap_at_ns:
+            self._reap_at_ns = now_ns + _REAP_EVERY_NS
+            for stream in self._streams:
+                stream.reap(now_ns)
 
     def _next_batch(self) -> list[Work]:
         due = self._due()

@@ -15,6 +15,7 @@ from saguaro.engine.block_manager import BlockManager, BlockTable
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.errors import InvalidRequest
 from saguaro.types import (
+    CloseSequence,
     CommitRound,
     JustInTime,
     NotSpeculatingReason,
@@ -23,11 +24,14 @@ from saguaro.types import (
     SpeculatorFrame,
     VerifierFrame,
 )
+from speculator_service.closed_epochs import ClosedEpochs
 from speculator_service.commits import StaleCommit, UnknownRound
 from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.session import CopyKV, Session
 
 log = logging.getLogger(__name__)
+
+_SILENT_LEASES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Stream:
         self.sessions: dict[int, Session] = {}
         self.statuses: list[SequenceStatus] = []
         self.num_stale = 0
+        self._heard_ns = 0
+        self._closed = ClosedEpochs()
         self._draft = draft
         self._limits = limits
         self._has_room = has_room
@@ -101,18 +107,25 @@ class Stream:
         self.budget = min(frame.budget, self._limits.max_budget)
         # Another C than these is none; 1 does no harm.
         self._cached_scale = frame.cached_scale if 0 <= frame.cached_scale <= 1 else 1.0
+        self._heard_ns = arrived_ns
         for closed in frame.closes:
-            session = self.sessions.get(closed.sequence_id)
-            if session is not None and session.epoch == closed.epoch:
-                self.end(closed.sequence_id)
+            self._close(closed)
         for opened in frame.opens:
             self._open(opened, lookahead, arrived_ns, frame.soft_deadline_ns)
         for commit in frame.commits:
             self._commit(commit, lookahead, arrived_ns, frame.soft_deadline_ns)
 
+    def _close(self, closed: CloseSequence) -> None:
+        """An epoch is over, and what the verifier opened before it: an open that comes after its close is stale."""
+        self._closed.add(closed.sequence_id, closed.epoch)
+        session = self.sessions.get(closed.sequence_id)
+        if session is not None and session.epoch <= closed.epoch:
+            self.end(closed.sequence_id)
+
     def _open(self, opened: OpenSequence, lookahead: int, arrived_ns: int, time_allowed_ns: int) -> None:
         known = self.sessions.get(opened.sequence_id)
-        if known is not None and known.epoch >= opened.epoch:
+        is_known = known is not None and known.epoch >= opened.epoch
+        if is_known or self._closed.has(opened.sequence_id, opened.epoch):
             self.num_stale += 1
             return
         self.end(opened.sequence_id)
@@ -149,6 +162,9 @@ class Stream:
 
     def _commit(self, commit: CommitRound, lookahead: int, arrived_ns: int, time_allowed_ns: int) -> None:
         session = self.sessions.get(commit.sequence_id)
+        if self._closed.has(commit.sequence_id, commit.epoch):
+            self.num_stale += 1
+            return
         if session is None or session.epoch < commit.epoch:
             self.refuse(commit.sequence_id, commit.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
             return
@@ -208,10 +224,15 @@ class Stream:
         for sequence_id in list(self.sessions):
             self.end(sequence_id)
 
-    def reap(self, oldest_ns: int) -> None:
-        """Give up sequences of which the verifier has not spoken since; it opens them again if it lives."""
+    def reap(self, now_ns: int) -> None:
+        """Give up sequences that the verifier forgot: of which it has not spoken for a lease while it spoke of others.
+
+        One that is silent may be in a long forward and has ten leases. Where it did not forget, it opens anew.
+        """
+        lease_ns = int(self._limits.lease_seconds * 1e9)
+        oldest_ns = max(self._heard_ns - lease_ns, now_ns - _SILENT_LEASES * lease_ns)
         for session in [item for item in self.sessions.values() if item.clock.touched_ns < oldest_ns]:
-            self.end(session.sequence_id)
+            self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
 
 
 def _largest_token(opened: OpenSequence) -> int:

@@ -241,5 +241,11 @@ class SpeculatorSettings(ModelSettings):
         ),
     ] = 1024
     lease_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="silence after which a sequence is closed and its KV freed")
+        float,
+        Field(
+            gt=0,
+            le=86_400,
+            description="a sequence is closed, and its KV freed, when its verifier has spoken only of others for so long; "
+            "shorter frees forgotten ones sooner, longer opens fewer anew while other prompts are computed",
+        ),
     ] = 60.0

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_models import write_tiny_model
+from tests.unit.services.conftest import tiny
+
+__all__ = ["tiny"]
 
 
 @pytest.fixture(scope="session")
