@@ -54,6 +54,7 @@ class BatchPlanner:
     def __init__(self, runner: Runner, limits: Limits) -> None:
         self._cell_bytes = runner.mask_cell_bytes
         self._row_bytes = runner.vocab_size * _LOGIT_BYTES
+        self._num_slots = runner.block_manager.num_blocks * runner.block_manager.block_size
         self._limits = limits
         self._num_batches = self._num_urgent = 0
 
@@ -82,8 +83,9 @@ class BatchPlanner:
         return works + self._fill(room, prompts, prompts)
 
     def most_branches(self, trunk_length: int, lookahead: int, wanted: int) -> int:
-        """As many branches of `lookahead` tokens as fit into a forward, at most `wanted`."""
+        """As many branches of `lookahead` tokens as fit into a forward and half of the KV pool, at most `wanted`."""
         most = self._limits.max_forward_bytes
+        wanted = min(wanted, max(self._num_slots // (2 * max(lookahead, 1)), 1))
         while wanted > 1 and self._bytes_of(wanted, trunk_length + wanted * lookahead, wanted) > most:
             wanted //= 2
         return wanted

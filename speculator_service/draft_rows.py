@@ -25,6 +25,7 @@ from speculator_service.branches import Branches, Drafted
 from speculator_service.rows import Ranked, row_positions
 from speculator_service.session import Session
 from speculator_service.stream import Stream
+from speculator_service.unknown_ids import readable
 
 _LEAST_RANKED = 16  # ranking more costs little, and tells of what rank the bonus token has
 
@@ -56,7 +57,8 @@ class Ask:
     def trunks(self) -> list[TokenIds]:
         """For each position the trunk's tokens after the prefix and before it."""
         session = self.session
-        return [tuple(session.speculation[: position - len(session.prefix)]) for position in self.positions]
+        read = readable(session.speculation, session.vocab_size)
+        return [tuple(read[: position - len(session.prefix)]) for position in self.positions]
 
     @property
     def masks(self) -> TokenMasks | None:

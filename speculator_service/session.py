@@ -44,6 +44,7 @@ from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.forest import Forest
 from speculator_service.round_clock import RoundClock
 from speculator_service.rows import Ranked
+from speculator_service.unknown_ids import applicable, readable
 
 FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
 CopyKV = Callable[[SlotIds, SlotIds], None]  # from, to
@@ -59,17 +60,20 @@ class Session:
         *,
         lookahead: int,
         context_limit: int,
+        vocab_size: int,
         copy_kv: CopyKV,
         now_ns: int,
         constraint: DraftConstraint,
     ) -> None:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
-        self.sampling = opened.sampling
+        self.sampling = applicable(opened.sampling, vocab_size)
         self.draws_drafts = draws_drafts(opened.sampling)
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
-        self.rules = SequenceRules.of(opened.sampling, opened.token_ids, opened.num_prompt_tokens)
+        self.vocab_size = vocab_size
+        read = readable(opened.token_ids, vocab_size)
+        self.rules = SequenceRules.of(self.sampling, read, opened.num_prompt_tokens)
         self.constraint = constraint
         self.speculation: list[int] = []
         self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
@@ -125,7 +129,7 @@ class Session:
         committed = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
         self.prefix += committed
         if self.rules is not None:
-            self.rules.extend(committed)
+            self.rules.extend(readable(committed, self.vocab_size))
         self.constraint.extend(committed)
         self.round += 1
         self.speculation, self._laws, self._ranked, self.inherited = [], [], [], None
@@ -213,7 +217,7 @@ class Session:
         start, end, length = self.num_cached, self.num_cached + num_tokens, len(self.prefix)
         self.table.reserve(end)
         tokens = [*self.prefix[start:end], *self.speculation[max(start - length, 0) : max(end - length, 0)]]
-        return Chunk.causal(tokens, start, self.table, max(0, end - max(start, length - 1)))
+        return Chunk.causal(readable(tokens, self.vocab_size), start, self.table, max(0, end - max(start, length - 1)))
 
     @property
     def can_guess(self) -> bool:
@@ -272,7 +276,8 @@ class Session:
             start = self._forest.scratch_end(self.trunk_length)
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
             grammar = self.constraint.branches(self.speculation, outcomes)
-            self._forest.add(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start, grammar))
+            read = tuple(readable(self.speculation, self.vocab_size))
+            self._forest.add(Branches(tree, read, min(self.lookahead, self.room), start, grammar))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
         """What is worth a message now: a finished draft, or what the forest has."""

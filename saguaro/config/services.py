@@ -245,7 +245,7 @@ class SpeculatorSettings(ModelSettings):
         Field(
             gt=0,
             le=86_400,
-            description="a sequence is closed, and its KV freed, when its verifier has spoken only of others for so long; "
+            description="a sequence is closed, and its KV freed, when its verifier spoke only of others for so long; "
             "shorter frees forgotten ones sooner, longer opens fewer anew while other prompts are computed",
         ),
     ] = 60.0
