@@ -79,7 +79,7 @@ class DraftScheduler:
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = 0
-        self._num_stale_ended = self._num_faults_ended = 0
+        self._num_stale_ended = self._num_faults_ended = self._num_diverged_ended = 0
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
@@ -130,6 +130,11 @@ class DraftScheduler:
         return self._num_faults_ended + sum(stream.num_faults for stream in self._streams)
 
     @property
+    def num_diverged(self) -> int:
+        """Sequences whose tokens were not the verifier's, of all streams that ever were."""
+        return self._num_diverged_ended + sum(stream.num_diverged for stream in self._streams)
+
+    @property
     def num_stale(self) -> int:
         """Messages of rounds that were over, of all streams that ever were."""
         return self._num_stale_ended + sum(stream.num_stale for stream in self._streams)
@@ -162,6 +167,7 @@ class DraftScheduler:
             self._streams.remove(stream)
             self._num_stale_ended += stream.num_stale
             self._num_faults_ended += stream.num_faults
+            self._num_diverged_ended += stream.num_diverged
 
     def _reap_forgotten(self) -> None:
         now_ns = self._clock_ns()
@@ -277,6 +283,6 @@ class DraftScheduler:
             if item is not None:
                 entries.append(item)
         self.num_entries += len(entries)
-        if entries or stream.statuses:
-            statuses, stream.statuses = tuple(stream.statuses), []
+        if entries or stream.statuses or stream.owes_a_word(now_ns):
+            statuses, stream.statuses, stream.said_ns = tuple(stream.statuses), [], now_ns
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))

@@ -24,6 +24,7 @@ from torch import Tensor
 from saguaro.core.acceptance import draws_drafts
 from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
 from saguaro.core.penalties import SequenceRules
+from saguaro.core.prefix_hash import EMPTY, extended_hash
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
 from saguaro.engine.ragged_batch import Chunk
@@ -39,7 +40,7 @@ from saguaro.types import (
     VerificationOutcome,
 )
 from speculator_service.branches import Branches
-from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.commits import Diverged, StaleCommit, UnknownRound
 from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.forest import Forest
 from speculator_service.round_clock import RoundClock
@@ -71,6 +72,7 @@ class Session:
         self.draws_drafts = draws_drafts(opened.sampling)
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
+        self.prefix_hash = extended_hash(EMPTY, self.prefix)
         self.vocab_size = vocab_size
         read = readable(opened.token_ids, vocab_size)
         self.rules = SequenceRules.of(self.sampling, read, opened.num_prompt_tokens)
@@ -99,17 +101,18 @@ class Session:
     def commit(self, commit: CommitRound, lookahead: int, now_ns: int) -> None:
         """Take an outcome and what is verified next, with speculations of `lookahead` tokens wanted.
 
-        Raises StaleCommit, UnknownRound, or InvalidRequest for a commit that breaks the contract.
+        Raises StaleCommit, UnknownRound, Diverged, or InvalidRequest for a commit that breaks the contract.
         """
+        is_chosen_anew = commit.round == self.round - 1 and commit.outcome == self._last_outcome
         if commit.round == self.round:
             self._advance(commit.outcome)
-        elif commit.round == self.round - 1 and commit.outcome == self._last_outcome:
-            pass  # chosen anew
-        elif commit.round < self.round:
-            raise StaleCommit
-        else:
-            raise UnknownRound
+        elif not is_chosen_anew:
+            raise StaleCommit if commit.round < self.round else UnknownRound
+        if commit.prefix_hash not in (None, self.prefix_hash):
+            raise Diverged
         self.lookahead = lookahead
+        if is_chosen_anew and not self.just_in_time and commit.speculation == tuple(self.speculation):
+            return  # as was taken for granted: what grows for it goes on growing
         self.clock.begin_round(now_ns)
         self._take_next(commit.speculation)
         self._fan_out, self._num_guessed, self._forest = None, 0, Forest()
@@ -128,6 +131,7 @@ class Session:
         self.num_cached = min(self.num_cached, len(self.prefix) + outcome.num_accepted)
         committed = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
         self.prefix += committed
+        self.prefix_hash = extended_hash(self.prefix_hash, committed)
         if self.rules is not None:
             self.rules.extend(readable(committed, self.vocab_size))
         self.constraint.extend(committed)

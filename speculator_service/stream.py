@@ -26,13 +26,14 @@ from saguaro.types import (
 )
 from speculator_service.admission import check_commit, check_open
 from speculator_service.closed_epochs import ClosedEpochs
-from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.commits import Diverged, StaleCommit, UnknownRound
 from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.session import CopyKV, Session
 
 log = logging.getLogger(__name__)
 
 _SILENT_LEASES = 10
+_HEARTBEAT_NS = 250_000_000  # a quarter of the silence after which a verifier takes a speculator for stalled
 _MOST_ALLOWED_NS = 3_600_000_000_000  # no verification takes longer
 _POISON_FAULTS = 3  # of one sequence: whatever it is, it is not passing
 _MOST_BLAMED = 1024
@@ -78,7 +79,8 @@ class Stream:
         self._cached_scale = 1.0
         self.sessions: dict[int, Session] = {}
         self.statuses: list[SequenceStatus] = []
-        self.num_stale = self.num_faults = 0
+        self.num_stale = self.num_faults = self.num_diverged = 0
+        self.said_ns = 0  # when a frame last went to the verifier
         self._faults: dict[int, int] = {}  # by sequence, the latest last
         self._heard_ns = 0
         self._closed = ClosedEpochs()
@@ -198,10 +200,20 @@ class Stream:
             self.num_stale += 1
         except UnknownRound:
             self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
+        except Diverged:
+            self.num_diverged += 1
+            log.warning("sequence %d diverged in round %d; it is to be opened anew", session.sequence_id, commit.round)
+            self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.UNKNOWN_SEQUENCE)
         else:
             session.clock.allow(arrived_ns, time_allowed_ns)
             if session.room < 1:
                 self.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.CONTEXT_LIMIT)
+
+    def owes_a_word(self, now_ns: int) -> bool:
+        """Whether the verifier hears nothing of this side though it lives: nothing came of its frames, or not yet."""
+        if self._heard_ns <= self.said_ns:
+            return False
+        return now_ns - self.said_ns > _HEARTBEAT_NS or not any(item.has_work for item in self.sessions.values())
 
     def _learn(self, session: Session, commit: CommitRound) -> None:
         """The round that ended tells how good its guesses were, if any were wanted and it got as far."""

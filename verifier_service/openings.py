@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saguaro.core.prefix_hash import EMPTY, extended_hash
-from saguaro.types import NotSpeculatingReason, VerificationOutcome
+from saguaro.types import CommitRound, JustInTime, NotSpeculatingReason, TokenIds, VerificationOutcome
+from verifier_service.sequence import Sequence
 
 RETRY_NS = {
     NotSpeculatingReason.UNKNOWN_SEQUENCE: 0,
@@ -38,11 +38,13 @@ class Opening:
             again_ns = _AGAIN_NS << min(self.num_before, _MOST_DOUBLINGS) if self.num_before else 0
             self.retry_at_ns = now_ns + max(RETRY_NS[reason], again_ns)
 
-    def prefix_hash(self, tokens: Sequence[int]) -> int:
-        """Hash of the sequence's tokens, all committed; grows with them."""
-        self._hash = extended_hash(self._hash, tokens[self._num_hashed :])
-        self._num_hashed = len(tokens)
-        return self._hash
+    def commit(
+        self, sequence: Sequence, round: int, outcome: VerificationOutcome, speculation: TokenIds | JustInTime
+    ) -> CommitRound:
+        """What the speculator is told of `round`, whose outcome is among the sequence's tokens."""
+        self._hash = extended_hash(self._hash, sequence.tokens[self._num_hashed :])
+        self._num_hashed = len(sequence.tokens)
+        return CommitRound(sequence.sequence_id, self.epoch, round, outcome, speculation, self._hash)
 
 
 @dataclass(frozen=True, slots=True)

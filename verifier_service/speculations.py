@@ -18,7 +18,6 @@ from saguaro.errors import InvalidRequest
 from saguaro.types import (
     AcceptanceMode,
     CloseSequence,
-    CommitRound,
     JustInTime,
     LookupResult,
     SequenceStatus,
@@ -214,7 +213,7 @@ class Speculations:
             lookahead = min(plan.just_in_time_lookahead, plan.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
             self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
-            asked = self._committed(sequence, opening, sequence.round, outcome, JustInTime(lookahead))
+            asked = opening.commit(sequence, sequence.round, outcome, JustInTime(lookahead))
             self._outbox.commit(asked, plan.lookahead)
         else:
             neighbour = self._cache.neighbour(sequence.sequence_id, outcome)
@@ -269,20 +268,9 @@ class Speculations:
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        commit = self._committed(sequence, opening, round, outcome, sequence.speculation)
+        commit = opening.commit(sequence, round, outcome, sequence.speculation)
         self._outbox.commit(commit, self.plans.lookahead(sequence.request.traffic_class))
         self._cache.expect(sequence.sequence_id, opening.epoch, round + 1)
-
-    def _committed(
-        self,
-        sequence: Sequence,
-        opening: Opening,
-        round: int,
-        outcome: VerificationOutcome,
-        speculation: TokenIds | JustInTime,
-    ) -> CommitRound:
-        prefix_hash = opening.prefix_hash(sequence.tokens)
-        return CommitRound(sequence.sequence_id, opening.epoch, round, outcome, speculation, prefix_hash)
 
     def state_of(self, sequence: Sequence) -> tuple[bool, str]:
         """Whether the sequence is speculated now, and if not, why."""
