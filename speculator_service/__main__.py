@@ -17,7 +17,7 @@ async def _main(settings: SpeculatorSettings) -> None:
     from speculator_service.worker import SpeculatorWorker
 
     worker = SpeculatorWorker(settings)
-    service = SpeculatorService(worker)
+    service = SpeculatorService(worker, settings.max_message_bytes)
 
     def register(server: grpc.aio.Server) -> list[str]:
         add_SpeculatorServiceServicer_to_server(service, server)

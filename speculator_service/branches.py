@@ -65,6 +65,11 @@ class Branches:
         return len(self.drafted[0])
 
     @property
+    def kept_bytes(self) -> int:
+        """Memory of the logits that are kept for who inherits."""
+        return sum(logits.nbytes for logits in self._logits)
+
+    @property
     def finished(self) -> bool:
         return self.depth >= self.wanted_depth
 

@@ -9,3 +9,7 @@ class StaleCommit(Exception):
 
 class UnknownRound(Exception):
     """A commit of a round that this session never saw begin; the sequence must be opened again."""
+
+
+class Diverged(Exception):
+    """The committed tokens are not those that the verifier has; the sequence must be opened again."""

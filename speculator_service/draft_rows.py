@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,11 +20,12 @@ from saguaro.core.row_groups import by_kind
 from saguaro.core.row_sampling import RowSampling
 from saguaro.engine.grammar import TokenMasks
 from saguaro.engine.ragged_batch import Chunk
-from saguaro.types import SamplingParams, SparseDistribution
+from saguaro.types import SamplingParams, SparseDistribution, TokenIds
 from speculator_service.branches import Branches, Drafted
-from speculator_service.rows import Ranked
+from speculator_service.rows import Ranked, row_positions
 from speculator_service.session import Session
 from speculator_service.stream import Stream
+from speculator_service.unknown_ids import readable
 
 _LEAST_RANKED = 16  # ranking more costs little, and tells of what rank the bonus token has
 
@@ -53,6 +53,12 @@ class Ask:
         """As many as an allocation may want at one place, the drafted token included: more where places are few."""
         budget = self.stream.budget
         return min(budget, max(_LEAST_RANKED, 2 * budget // max(len(self.positions), 1))) + 1
+
+    def trunks(self) -> list[TokenIds]:
+        """For each position the trunk's tokens after the prefix and before it."""
+        session = self.session
+        read = readable(session.speculation, session.vocab_size)
+        return [tuple(read[: position - len(session.prefix)]) for position in self.positions]
 
     @property
     def masks(self) -> TokenMasks | None:
@@ -91,9 +97,7 @@ class DraftRows:
         """Candidates of all rows, for each who asks."""
         if not any(ask.positions for ask in asks):
             return [Ranked([]) for _ in asks]
-        ruled = ruled_rows(
-            (ask.session.rules, len(ask.positions), partial(ask.session.trunk_before, ask.positions)) for ask in asks
-        )
+        ruled = ruled_rows((ask.session.rules, len(ask.positions), ask.trunks) for ask in asks)
         masks = TokenMasks.joined(((ask.masks, len(ask.positions)) for ask in asks), self._device)
         processed = apply_rules(logits[0] if len(logits) == 1 else torch.cat(tuple(logits)), ruled, masks)
         num_rows = [len(ask.positions) for ask in asks]
@@ -164,7 +168,7 @@ class DraftRows:
 
     def _of_trees(self, trees: Sequence[Growing]) -> RowSampling:
         params = [tree.session.sampling for tree in trees for _ in range(tree.chunk.num_logits)]
-        return self._sampling(params, [item for tree in trees for item in tree.session.row_positions(tree.chunk)])
+        return self._sampling(params, [item for tree in trees for item in row_positions(tree.chunk)])
 
     def _sampling(self, params: list[SamplingParams], positions: list[int]) -> RowSampling:
         if all(row.temperature == 0.0 for row in params):

@@ -31,6 +31,11 @@ class Forest:
         """Trees that are not as deep as they should be."""
         return [tree for tree in self._trees if not tree.finished]
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the logits that are kept for who inherits."""
+        return sum(tree.kept_bytes for tree in self._trees)
+
     def inheritance(self, outcome: VerificationOutcome, table: BlockTable) -> Inheritance | None:
         """What the branch of that outcome leaves, if it was guessed."""
         found = (tree.inheritance(outcome, table) for tree in self._trees)

@@ -1,4 +1,4 @@
-"""What goes into a forward for one session, and what its logits bring."""
+"""What the logits of a forward predict, and what those of a trunk bring."""
 
 from __future__ import annotations
 
@@ -7,15 +7,6 @@ from dataclasses import dataclass
 
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.types import SparseDistribution
-from speculator_service.branches import Branches
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One chunk of a session's next forward: a step of `branches`, or trunk where that is None."""
-
-    chunk: Chunk
-    branches: Branches | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +18,8 @@ class Ranked:
 
     candidates: Sequence[Sequence[int]]
     own: tuple[int, tuple[SparseDistribution, ...]] | None = None
+
+
+def row_positions(chunk: Chunk) -> list[int]:
+    """Absolute position that each wanted logits row of the chunk predicts."""
+    return [int(position) + 1 for position in chunk.positions[len(chunk.positions) - chunk.num_logits :]]

@@ -5,39 +5,32 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 
 from saguaro.core.forward_time import ForwardTime
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
-from saguaro.engine.block_manager import OutOfBlocks
 from saguaro.engine.grammar import ConstraintCompiler
-from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
+from saguaro.errors import Unavailable
 from saguaro.types import NotSpeculatingReason, SpeculationEntries, SpeculatorFrame, VerifierFrame
 from speculator_service.allocation import best_allocation
-from speculator_service.branches import Branches
-from speculator_service.draft_rows import Ask, DraftRows, Growing
+from speculator_service.batch import BatchPlanner, Work
+from speculator_service.draft_rows import DraftRows
+from speculator_service.harvest import Harvest, blame
+from speculator_service.isolation import in_parts
 from speculator_service.session import FanOut, Session
 from speculator_service.stream import Draft, Limits, Stream
 
+log = logging.getLogger(__name__)
+
 _MAX_RANK = 64  # candidates beyond it are not worth the memory of their counts
-_MOST_KEPT_BYTES = 256 << 20  # logits of a whole tree that may be kept for who inherits them
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One chunk of a forward, of one session: a step of `branches`, or trunk where that is None."""
-
-    stream: Stream
-    session: Session
-    chunk: Chunk
-    branches: Branches | None
+_REAP_EVERY_NS = 500_000_000
 
 
 class DraftScheduler:
@@ -50,30 +43,43 @@ class DraftScheduler:
         *,
         acceptance_prior: float,
         miss_exponent: float,
+        num_tokens: int | None = None,
         compiler: ConstraintCompiler | None = None,
         wake: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """Of the logits' columns the first `num_tokens` stand for tokens; the others only pad. None: all do."""
         self._runner = runner
+        self._num_tokens = runner.vocab_size if num_tokens is None else num_tokens
         self.blocks = runner.block_manager
         self._limits = limits
-        self._draft = Draft(runner.block_manager, runner.vocab_size, runner.context_limit, runner.copy_kv, compiler)
+        blocks = runner.block_manager
+        context_limit = min(runner.context_limit, blocks.num_blocks * blocks.block_size)
+        self._draft = Draft(blocks, runner.vocab_size, context_limit, runner.copy_kv, compiler)
         self._new_statistics = lambda: OutcomeStatistics(
             max_lookahead=limits.max_lookahead,
             max_rank=min(limits.max_budget, _MAX_RANK),
             acceptance_prior=acceptance_prior,
             miss_exponent=miss_exponent,
         )
+        self._planner = BatchPlanner(runner, limits)
         self._wake = wake
         self._clock_ns = clock_ns
         self._streams: list[Stream] = []
         self._inbox: deque[Callable[[], None]] = deque()
         self.forward_time = ForwardTime()
-        self._draft_rows = DraftRows(runner.device, runner.vocab_size)
-        self._allocations: dict[tuple[Stream, int, int, int, int, int], Allocation] = {}  # of this step
+        self._harvest = Harvest(
+            DraftRows(runner.device, runner.vocab_size),
+            max_lookahead=limits.max_lookahead,
+            sessions=lambda: (session for stream in self._streams for session in stream.sessions.values()),
+            fan_out_for=self._fan_out,
+        )
+        self._allocations: dict[tuple[Stream, int, int, int, int, int, int], Allocation] = {}  # of this step
+        self._reap_at_ns = 0
         self._num_rows = 0  # of the last step of trees
         # For scrapes; the engine thread alone counts.
-        self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = self._num_stale_ended = 0
+        self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = 0
+        self._num_stale_ended = self._num_faults_ended = self._num_diverged_ended = 0
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
@@ -90,10 +96,15 @@ class DraftScheduler:
         self._post(lambda: self._streams.append(stream))
         return stream
 
-    def submit(self, stream: Stream, frame: VerifierFrame) -> None:
-        """A frame came in on the stream."""
+    def submit(self, stream: Stream, frame: VerifierFrame, on_taken: Callable[[], None] = lambda: None) -> None:
+        """A frame came in on the stream; `on_taken` is called from the engine thread when it is taken."""
         arrived_ns = self._clock_ns()
-        self._post(lambda: stream.take(frame, arrived_ns))
+
+        def take() -> None:
+            on_taken()
+            stream.take(frame, arrived_ns)
+
+        self._post(take)
 
     def detach(self, stream: Stream) -> None:
         """The stream ended; its sequences end with it."""
@@ -114,6 +125,16 @@ class DraftScheduler:
         return len(self._streams)
 
     @property
+    def num_faults(self) -> int:
+        """Faults of our own that ended a sequence here, of all streams that ever were."""
+        return self._num_faults_ended + sum(stream.num_faults for stream in self._streams)
+
+    @property
+    def num_diverged(self) -> int:
+        """Sequences whose tokens were not the verifier's, of all streams that ever were."""
+        return self._num_diverged_ended + sum(stream.num_diverged for stream in self._streams)
+
+    @property
     def num_stale(self) -> int:
         """Messages of rounds that were over, of all streams that ever were."""
         return self._num_stale_ended + sum(stream.num_stale for stream in self._streams)
@@ -121,13 +142,16 @@ class DraftScheduler:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft."""
+        """Take the inbox, do one forward, send what is worth it. False if there was nothing to draft.
+
+        Raises Unavailable where no forward succeeds, not even one that no sequence has part in.
+        """
         self._take_inbox()
-        self._reap_orphans()
+        self._reap_forgotten()
         self._allocations.clear()
         works = self._next_batch()
         if works:
-            self._forward(works)
+            self._draft_together(works)
             self._take_inbox()  # an outcome that came meanwhile: what was drafted for its round need not be sent
         for stream in self._streams:
             self._send(stream)
@@ -142,25 +166,20 @@ class DraftScheduler:
         if stream in self._streams:
             self._streams.remove(stream)
             self._num_stale_ended += stream.num_stale
+            self._num_faults_ended += stream.num_faults
+            self._num_diverged_ended += stream.num_diverged
 
-    def _reap_orphans(self) -> None:
-        oldest_ns = self._clock_ns() - int(self._limits.lease_seconds * 1e9)
-        for stream in self._streams:
-            stream.reap(oldest_ns)
+    def _reap_forgotten(self) -> None:
+        now_ns = self._clock_ns()
+        if now_ns >= self._reap_at_ns:
+            self._reap_at_ns = now_ns + _REAP_EVERY_NS
+            for stream in self._streams:
+                stream.reap(now_ns)
 
     def _next_batch(self) -> list[Work]:
-        """What brings sequences further. Where a verifier waits just in time, only those rows run."""
         due = self._due()
-        self._rank_inherited(due)
-        works = []
-        for stream, session in [item for item in due if item[1].just_in_time] or due:
-            try:
-                parts = session.next_parts(self._limits.prefill_chunk_tokens)
-            except OutOfBlocks:
-                stream.refuse(session.sequence_id, session.epoch, NotSpeculatingReason.OVERLOADED)
-            else:
-                works += [Work(stream, session, part.chunk, part.branches) for part in parts]
-        return works
+        self._harvest.rank_inherited(due, self._clock_ns())
+        return self._planner.next_batch(due)
 
     def _step_ns(self) -> int:
         """What the next step of trees should take."""
@@ -182,68 +201,67 @@ class DraftScheduler:
                     self.rests_until_ns = held_until_ns
         return due
 
-    def _rank_inherited(self, due: list[tuple[Stream, Session]]) -> None:
-        """Outcomes that were foretold: the logits of their branches say already what may come next."""
-        heirs = [item for item in due if item[1].can_guess]
-        if not heirs:
-            return
-        now_ns = self._clock_ns()
-        asks = [Ask(stream, session, session.inherited_positions()) for stream, session in heirs]
-        rows = [session.inherited for _, session in heirs if session.inherited is not None]
-        for ask, ranked in zip(asks, self._draft_rows.rank(asks, rows), strict=True):
-            ask.session.taken_ns = ask.session.taken_ns or now_ns
-            ask.session.take_inherited(ranked, self._fan_out(ask.stream, ask.session, len(due)))
+    def _draft_together(self, works: Sequence[Work]) -> None:
+        try:
+            in_parts(works, self._forward, blame, self._model_works)
+        except Exception as fault:
+            raise Unavailable("the draft model's forwards fail on this machine") from fault
 
-    def _forward(self, works: list[Work]) -> None:
+    def _forward(self, works: Sequence[Work]) -> None:
+        """Raises what the forward raises, and then nothing has changed."""
+        works = [work for work in works if work.stream.sessions.get(work.session.sequence_id) is work.session]
+        if not works:
+            return
         started_ns = self._clock_ns()
         for work in works:
-            work.session.taken_ns = work.session.taken_ns or started_ns
+            work.session.clock.take_up(started_ns)
         logits = self._runner.forward([work.chunk for work in works])
+        self._drop_padding(logits.rows)
         self.num_forwards += 1
         self.num_rows += sum(len(work.chunk.token_ids) for work in works)
         self.busy_ns += self._clock_ns() - started_ns
-        trees, growing = [], []
-        for index, work in enumerate(works):
-            if work.branches is not None:
-                trees.append(index)
-                growing.append(Growing(work.stream, work.session, work.chunk, work.branches))
-        trunks = [index for index, work in enumerate(works) if work.branches is None]
+        trees = [place for place, work in enumerate(works) if work.branches is not None]
+        trunks = [place for place, work in enumerate(works) if work.branches is None]
         if trees:
-            self._take_trees(growing, _rows_of(logits, trees))
-            if all(len(works[index].chunk.token_ids) == 1 for index in trunks):
+            self._harvest.take_trees(works, logits, trees)
+            if all(len(works[place].chunk.token_ids) == 1 for place in trunks):
                 self._num_rows = len(logits.rows)
                 self.forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
         if trunks:
-            self._take_trunks([works[index] for index in trunks], _rows_of(logits, trunks))
+            self._harvest.take_trunks(works, logits, trunks)
 
-    def _take_trees(self, trees: list[Growing], logits: torch.Tensor) -> None:
-        kept = logits.clone() if logits.nbytes * self._limits.max_lookahead <= _MOST_KEPT_BYTES else None
-        start = 0
-        for tree, following in zip(trees, self._draft_rows.grow(trees, logits), strict=True):
-            end = start + tree.chunk.num_logits
-            tree.branches.take(following, None if kept is None else kept[start:end])
-            start = end
+    def _model_works(self, failed: Work) -> bool:
+        """Whether a forward of one token succeeds; it may write where one that failed was about to."""
+        slots = failed.chunk.write_slots[-1:]
+        try:
+            self._runner.forward([Chunk([0], [0], slots, slots)])
+        except Exception as fault:  # noqa: BLE001 - that is the question
+            log.warning("a forward to try the draft model failed: %s", fault)
+            return False
+        return True
 
-    def _take_trunks(self, works: list[Work], logits: torch.Tensor) -> None:
-        asks = [Ask(work.stream, work.session, work.session.row_positions(work.chunk)) for work in works]
-        for work, ranked in zip(works, self._draft_rows.rank(asks, [logits]), strict=True):
-            work.session.take_trunk(work.chunk, ranked, self._fan_out(work.stream, work.session, len(works)))
+    @torch.inference_mode()
+    def _drop_padding(self, rows: torch.Tensor) -> None:
+        """Columns that stand for no token win nothing."""
+        if self._num_tokens < rows.shape[1]:
+            rows[:, self._num_tokens :] = -torch.inf
 
     def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
         statistics = stream.statistics_for(session)
 
         def fan_out(length: int) -> tuple[int, ...]:
             # Sequences of one commit differ by microseconds in what they have left: they share the search.
-            key = stream, id(statistics), length, session.lookahead, batch, session.deadline_ns
+            budget = self._planner.most_branches(session.trunk_length, session.lookahead, stream.budget)
+            key = stream, id(statistics), length, session.lookahead, batch, session.clock.deadline_ns, budget
             if key not in self._allocations:
                 self._allocations[key] = best_allocation(
                     statistics,
                     self.forward_time,
                     length=length,
-                    budget=stream.budget,
+                    budget=budget,
                     lookahead=session.lookahead,
                     batch=batch,
-                    left_ns=max(session.deadline_ns - self._clock_ns(), 0),
+                    left_ns=max(session.clock.deadline_ns - self._clock_ns(), 0),
                 )
             allocation = self._allocations[key]
             stream.prepared = sum(allocation.fan_out)
@@ -252,9 +270,10 @@ class DraftScheduler:
         return fan_out
 
     def refuse_all(self) -> None:
-        """A step met a fault of our own: every open sequence is quarantined, since any may be the cause."""
+        """A step met a fault that no sequence can be charged with, or the model does not work: all come again later."""
         for stream in self._streams:
-            stream.refuse_all(NotSpeculatingReason.MALFORMED)
+            stream.refuse_all(NotSpeculatingReason.OVERLOADED)
+            self._send(stream)
 
     def _send(self, stream: Stream) -> None:
         now_ns = self._clock_ns()
@@ -264,13 +283,6 @@ class DraftScheduler:
             if item is not None:
                 entries.append(item)
         self.num_entries += len(entries)
-        if entries or stream.statuses:
-            statuses, stream.statuses = tuple(stream.statuses), []
+        if entries or stream.statuses or stream.owes_a_word(now_ns):
+            statuses, stream.statuses, stream.said_ns = tuple(stream.statuses), [], now_ns
             stream.send(SpeculatorFrame(tuple(entries), statuses, self._runner.block_manager.num_free))
-
-
-def _rows_of(logits: Logits, chunks: list[int]) -> torch.Tensor:
-    """The logits rows of these chunks, in order; no copy where they are all."""
-    if len(chunks) == len(logits.offsets):
-        return logits.rows
-    return torch.cat([logits.of(index) for index in chunks])

@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 
 import grpc
 
+from saguaro.channel import MAX_MESSAGE_BYTES
 from saguaro.types import SpeculatorFrame
 from saguaro.v1 import speculator_pb2 as pb
 from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceServicer
-from saguaro.wire.speculator import speculator_frame_to_proto, speculator_info_to_proto, verifier_frame_from_proto
+from saguaro.wire.speculator import speculator_info_to_proto, unreadable_opens, verifier_frame_from_proto
+from saguaro.wire.speculator_frames import cut_to_protos
+from speculator_service.intake import Intake
+from speculator_service.outgoing import Outgoing
 from speculator_service.stream import Stream
 from speculator_service.worker import SpeculatorWorker
 
 
 class SpeculatorService(SpeculatorServiceServicer):
-    """Thin: everything that decides is in the scheduler."""
+    """Thin: everything that decides is in the scheduler. Messages are at most `max_message_bytes` long."""
 
-    def __init__(self, worker: SpeculatorWorker) -> None:
+    def __init__(self, worker: SpeculatorWorker, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._worker = worker
-        self._outgoing: set[asyncio.Queue[SpeculatorFrame | None]] = set()
+        self._max_message_bytes = min(max_message_bytes, MAX_MESSAGE_BYTES)  # more no verifier takes
+        self._outgoing: set[Outgoing] = set()
+        self.num_dropped_tokens = 0  # drafted, but too large for a message with their law
 
     async def Speculate(
         self, request_iterator: AsyncIterator[pb.SpeculateRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.SpeculateResponse]:
         """Frames in to the scheduler, frames out as they are drafted; the stream's end closes its sequences."""
-        loop = asyncio.get_running_loop()
-        outgoing: asyncio.Queue[SpeculatorFrame | None] = asyncio.Queue()
-        stream = self._worker.scheduler.attach(lambda frame: _put(loop, outgoing, frame))
+        outgoing = Outgoing()
+        stream = self._worker.scheduler.attach(outgoing.put)
         reader = asyncio.create_task(self._read(request_iterator, stream, outgoing))
+        reader.add_done_callback(functools.partial(_end_with, outgoing))
         self._outgoing.add(outgoing)
         try:
             while (frame := await outgoing.get()) is not None:
-                yield speculator_frame_to_proto(frame)
+                cut = cut_to_protos(frame, self._max_message_bytes)
+                self.num_dropped_tokens += cut.num_dropped
+                for message in cut.messages:
+                    yield message
         finally:
             self._outgoing.discard(outgoing)
             self._worker.scheduler.detach(stream)
             reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            await asyncio.gather(reader, return_exceptions=True)  # what it raised, `get` raised
 
-    async def _read(
-        self,
-        requests: AsyncIterator[pb.SpeculateRequest],
-        stream: Stream,
-        outgoing: asyncio.Queue[SpeculatorFrame | None],
-    ) -> None:
-        try:
-            async for request in requests:
-                self._worker.scheduler.submit(stream, verifier_frame_from_proto(request))
-        finally:
-            outgoing.put_nowait(None)
+    async def _read(self, requests: AsyncIterator[pb.SpeculateRequest], stream: Stream, outgoing: Outgoing) -> None:
+        intake = Intake()
+        async for request in requests:
+            num_bytes = request.ByteSize()
+            await intake.admit(num_bytes)
+            frame, refused = verifier_frame_from_proto(request), unreadable_opens(request)
+            if refused:
+                outgoing.put(SpeculatorFrame(statuses=refused))
+            outgoing.forget(frame)
+            self._worker.scheduler.submit(stream, frame, functools.partial(intake.taken, num_bytes))
 
     async def end_streams(self) -> None:
         """The speculator drains: verifiers go on without it at once."""
         for outgoing in self._outgoing:
-            outgoing.put_nowait(None)
+            outgoing.end()
 
     async def GetSpeculatorInfo(
         self, request: pb.GetSpeculatorInfoRequest, context: grpc.aio.ServicerContext
@@ -64,9 +73,7 @@ class SpeculatorService(SpeculatorServiceServicer):
         return speculator_info_to_proto(self._worker.info)
 
 
-def _put(
-    loop: asyncio.AbstractEventLoop, outgoing: asyncio.Queue[SpeculatorFrame | None], frame: SpeculatorFrame
-) -> None:
-    """From the engine thread; a frame for a loop that is closed has nobody left to read it."""
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(outgoing.put_nowait, frame)
+def _end_with(outgoing: Outgoing, reader: asyncio.Task[None]) -> None:
+    """Nothing comes in any more: the verifier ended the stream, or reading it failed, which the verifier is told."""
+    fault = None if reader.cancelled() else reader.exception()
+    outgoing.end(fault if isinstance(fault, Exception) else None)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from saguaro.core.acceptance import draws_drafts
 from saguaro.core.fan_out import likely_outcomes, rank_of_bonus
 from saguaro.core.penalties import SequenceRules
+from saguaro.core.prefix_hash import EMPTY, extended_hash
 from saguaro.core.token_tree import TokenTree
 from saguaro.engine.block_manager import BlockTable, SlotIds
 from saguaro.engine.ragged_batch import Chunk
@@ -38,12 +40,12 @@ from saguaro.types import (
     VerificationOutcome,
 )
 from speculator_service.branches import Branches
-from speculator_service.commits import StaleCommit, UnknownRound
+from speculator_service.commits import Diverged, StaleCommit, UnknownRound
 from speculator_service.draft_constraint import DraftConstraint
 from speculator_service.forest import Forest
-from speculator_service.rows import Part, Ranked
-
-_BRIEF_NS = 2_000_000  # of rounds as short as this nothing can be foretold
+from speculator_service.round_clock import RoundClock
+from speculator_service.rows import Ranked
+from speculator_service.unknown_ids import applicable, readable
 
 FanOut = Callable[[int], tuple[int, ...]]  # speculation length L -> F_0 .. F_L
 CopyKV = Callable[[SlotIds, SlotIds], None]  # from, to
@@ -59,29 +61,31 @@ class Session:
         *,
         lookahead: int,
         context_limit: int,
+        vocab_size: int,
         copy_kv: CopyKV,
         now_ns: int,
         constraint: DraftConstraint,
     ) -> None:
         self.sequence_id = opened.sequence_id
         self.epoch = opened.epoch
-        self.sampling = opened.sampling
+        self.sampling = applicable(opened.sampling, vocab_size)
         self.draws_drafts = draws_drafts(opened.sampling)
         self.round = opened.round  # the round under verification, whose outcome is guessed
         self.prefix = list(opened.token_ids)
-        self.rules = SequenceRules.of(opened.sampling, opened.token_ids, opened.num_prompt_tokens)
+        self.prefix_hash = extended_hash(EMPTY, self.prefix)
+        self.vocab_size = vocab_size
+        read = readable(opened.token_ids, vocab_size)
+        self.rules = SequenceRules.of(self.sampling, read, opened.num_prompt_tokens)
         self.constraint = constraint
         self.speculation: list[int] = []
         self.lookahead = lookahead  # K wanted for this round's speculations; 0 drafts nothing
         self.just_in_time = 0  # tokens of the speculation that the verifier waits for; 0: it does not wait
         self.was_hit = False  # the speculation under verification came from the cache
         self.table = table
-        self.num_cached = table.match_prefix(self.prefix)
+        self.num_cached = 0
+        self.clock = RoundClock(now_ns)
+        self.served = 0  # number of the last batch that had work of it
         self.context_limit = context_limit
-        self.touched_ns = now_ns  # when the verifier last spoke of this sequence
-        self.taken_ns: int | None = None  # when the round was taken up
-        self.time_allowed_ns = 0  # from a commit's arrival until its entries must go out to be there in time
-        self.deadline_ns = 0  # the end of that time
         self.inherited: Tensor | None = None  # [n, vocab]: logits of the trunk's first rows, not yet ranked
         self._copy_kv = copy_kv
         self._last_outcome: VerificationOutcome | None = None
@@ -97,18 +101,19 @@ class Session:
     def commit(self, commit: CommitRound, lookahead: int, now_ns: int) -> None:
         """Take an outcome and what is verified next, with speculations of `lookahead` tokens wanted.
 
-        Raises StaleCommit, UnknownRound, or InvalidRequest for a commit that breaks the contract.
+        Raises StaleCommit, UnknownRound, Diverged, or InvalidRequest for a commit that breaks the contract.
         """
+        is_chosen_anew = commit.round == self.round - 1 and commit.outcome == self._last_outcome
         if commit.round == self.round:
             self._advance(commit.outcome)
-        elif commit.round == self.round - 1 and commit.outcome == self._last_outcome:
-            pass  # chosen anew
-        elif commit.round < self.round:
-            raise StaleCommit
-        else:
-            raise UnknownRound
+        elif not is_chosen_anew:
+            raise StaleCommit if commit.round < self.round else UnknownRound
+        if commit.prefix_hash not in (None, self.prefix_hash):
+            raise Diverged
         self.lookahead = lookahead
-        self.touched_ns, self.taken_ns = now_ns, None
+        if is_chosen_anew and not self.just_in_time and commit.speculation == tuple(self.speculation):
+            return  # as was taken for granted: what grows for it goes on growing
+        self.clock.begin_round(now_ns)
         self._take_next(commit.speculation)
         self._fan_out, self._num_guessed, self._forest = None, 0, Forest()
         # The trees' scratch slots go back; what the verifier made final may be shared with other sequences.
@@ -126,8 +131,9 @@ class Session:
         self.num_cached = min(self.num_cached, len(self.prefix) + outcome.num_accepted)
         committed = [*self.speculation[: outcome.num_accepted], outcome.bonus_token]
         self.prefix += committed
+        self.prefix_hash = extended_hash(self.prefix_hash, committed)
         if self.rules is not None:
-            self.rules.extend(committed)
+            self.rules.extend(readable(committed, self.vocab_size))
         self.constraint.extend(committed)
         self.round += 1
         self.speculation, self._laws, self._ranked, self.inherited = [], [], [], None
@@ -175,51 +181,52 @@ class Session:
         return not self.just_in_time and self._num_guessed == len(self.speculation) + 1
 
     def held_until_ns(self, now_ns: int, next_step_ns: int) -> int:
-        """Until when the session should rest; not after `now_ns` if it should not.
-
-        Where the next step of its trees would end too late for the verification under way, the outcome is awaited
-        instead: a step that is at work then only delays what is drafted for it. The outcome may itself be late.
-        """
-        if self._forest.depth == 0 or not self._all_guessed or self.time_allowed_ns < _BRIEF_NS:
+        """Until when the session should rest, see `RoundClock.held_until_ns`."""
+        if self._forest.depth == 0 or not self._all_guessed:
             return now_ns
-        if now_ns + next_step_ns <= self.deadline_ns:
-            return now_ns
-        return self.deadline_ns + self.time_allowed_ns // 2
+        return self.clock.held_until_ns(now_ns, next_step_ns)
 
     @property
     def room(self) -> int:
         """Tokens that may follow the trunk before the draft's context ends."""
-        return self.context_limit - len(self.prefix) - len(self.speculation)
+        return self.context_limit - self.trunk_length
 
-    def next_parts(self, chunk_tokens: int) -> list[Part]:
-        """The chunks of the next forward. Raises OutOfBlocks and changes nothing if their KV has no room."""
-        trunk = [*self.prefix, *self.speculation]
-        parts = []
-        if self.num_cached < len(trunk):
-            end = min(len(trunk), self.num_cached + chunk_tokens)
-            self.table.reserve(end)
-            first_ranked = max(self.num_cached, len(self.prefix) - 1)
-            chunk = Chunk.causal(trunk[self.num_cached : end], self.num_cached, self.table, max(0, end - first_ranked))
-            parts.append(Part(chunk, None))
-        return parts + [Part(tree.next_chunk(self.table), tree) for tree in self._forest.growing]
+    @property
+    def trunk_length(self) -> int:
+        """Tokens of the prefix and of the speculation under verification."""
+        return len(self.prefix) + len(self.speculation)
 
-    def row_positions(self, chunk: Chunk) -> list[int]:
-        """Absolute position that each wanted logits row of the chunk predicts."""
-        return [int(position) + 1 for position in chunk.positions[len(chunk.positions) - chunk.num_logits :]]
+    @property
+    def num_missing(self) -> int:
+        """Tokens of the trunk whose KV is not there."""
+        return max(self.trunk_length - self.num_cached, 0)
 
-    def trunk_before(self, positions: Sequence[int]) -> list[TokenIds]:
-        """For each position the trunk's tokens after the prefix and before it."""
-        return [tuple(self.speculation[: position - len(self.prefix)]) for position in positions]
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the logits that its trees keep."""
+        return self._forest.kept_bytes
+
+    @property
+    def growing(self) -> list[Branches]:
+        """Trees that are not as deep as they should be."""
+        return self._forest.growing
+
+    def adopt_prefix(self) -> None:
+        """Take over blocks that hold more of the prefix, which others may have computed meanwhile."""
+        if self.table.is_sealed:
+            self.num_cached = self.table.match_prefix(self.prefix)
+
+    def next_trunk(self, num_tokens: int) -> Chunk:
+        """The next `num_tokens` missing tokens. Raises OutOfBlocks and changes nothing if their KV has no room."""
+        start, end, length = self.num_cached, self.num_cached + num_tokens, len(self.prefix)
+        self.table.reserve(end)
+        tokens = [*self.prefix[start:end], *self.speculation[max(start - length, 0) : max(end - length, 0)]]
+        return Chunk.causal(readable(tokens, self.vocab_size), start, self.table, max(0, end - max(start, length - 1)))
 
     @property
     def can_guess(self) -> bool:
         """Whether more outcomes could be guessed before any forward."""
         return self.inherited is not None or (not self.just_in_time and self._num_guessed < len(self._ranked))
-
-    def inherited_positions(self) -> list[int]:
-        """Absolute position that each inherited row predicts."""
-        count = 0 if self.inherited is None else len(self.inherited)
-        return list(range(len(self.prefix), len(self.prefix) + count))
 
     # --- what a forward brought ---------------------------------------------------------------------------------------
 
@@ -231,13 +238,14 @@ class Session:
     def take_trunk(self, chunk: Chunk, ranked: Ranked, fan_out: FanOut) -> None:
         """Trunk tokens were computed; `ranked` holds the candidates of each wanted row."""
         self.num_cached += len(chunk.token_ids)
+        self.table.commit(self.prefix, min(self.num_cached, len(self.prefix) - 1))  # whoever begins alike shares it
         self._take_ranked(ranked, fan_out)
 
     def _take_ranked(self, ranked: Ranked, fan_out: FanOut) -> None:
         self._ranked += ranked.candidates
         if not self.just_in_time:
             self._guess(fan_out)
-        elif self.num_cached == len(self.prefix) + len(self.speculation):
+        elif self.num_cached == self.trunk_length:
             assert ranked.own is not None
             token, laws = ranked.own
             self.speculation.append(token)
@@ -269,32 +277,24 @@ class Session:
         outcomes = likely_outcomes(self._ranked, self.speculation, self._fan_out, start=self._num_guessed)
         self._num_guessed = len(self._ranked)
         if outcomes and self.room > 0:
-            trunk_length = len(self.prefix) + len(self.speculation)
-            start = self._forest.scratch_end(trunk_length)
+            start = self._forest.scratch_end(self.trunk_length)
             tree = TokenTree(len(self.prefix), len(self.speculation), outcomes)
             grammar = self.constraint.branches(self.speculation, outcomes)
-            self._forest.add(Branches(tree, tuple(self.speculation), min(self.lookahead, self.room), start, grammar))
+            read = tuple(readable(self.speculation, self.vocab_size))
+            self._forest.add(Branches(tree, read, min(self.lookahead, self.room), start, grammar))
 
     def entries_to_send(self, now_ns: int, next_step_ns: int) -> SpeculationEntries | None:
         """What is worth a message now: a finished draft, or what the forest has."""
+        drafting_ns, queued_ns = self.clock.spent_ns(now_ns)
         if self._unsent_draft is not None:
             entries, self._unsent_draft = self._unsent_draft, None
-            self.deadline_ns = now_ns + self.time_allowed_ns  # the verification begins when this arrives
-            timed = self._timed(entries.round, entries.pieces, True, now_ns)
-            self.taken_ns = now_ns  # the guesses of its outcome are the next round's work
-            return timed
+            self.clock.begin_verification(now_ns)
+            return replace(entries, drafting_ns=drafting_ns, queued_ns=queued_ns)
         complete = self._all_guessed and not self._forest.growing
-        is_urgent = now_ns + 2 * next_step_ns >= self.deadline_ns  # after the next step it may be too late
+        is_urgent = now_ns + 2 * next_step_ns >= self.clock.deadline_ns  # after the next step it may be too late
         if not self._forest.has_news(finished=complete, urgent=is_urgent):
             return None
-        return self._timed(self.round, self._forest.unsent_pieces(), complete, now_ns)
-
-    def _timed(
-        self, round: int, pieces: tuple[SpeculationPiece, ...], complete: bool, now_ns: int
-    ) -> SpeculationEntries:
-        taken_ns = self.taken_ns if self.taken_ns is not None else now_ns
+        pieces = self._forest.unsent_pieces()
         return SpeculationEntries(
-            *(self.sequence_id, self.epoch, round, pieces, complete),
-            drafting_ns=now_ns - taken_ns,
-            queued_ns=taken_ns - self.touched_ns,
+            self.sequence_id, self.epoch, self.round, pieces, complete, drafting_ns=drafting_ns, queued_ns=queued_ns
         )

@@ -37,9 +37,11 @@ class SpeculatorWorker:
                 max_budget=settings.max_budget,
                 prefill_chunk_tokens=settings.prefill_chunk_tokens,
                 lease_seconds=settings.lease_seconds,
+                max_forward_bytes=settings.max_forward_mebibytes << 20,
             ),
             acceptance_prior=settings.acceptance_prior,
             miss_exponent=settings.miss_exponent,
+            num_tokens=self._model.identity.usable_vocabulary_tokens,
             compiler=self._model.compiler,
             wake=lambda: self._thread.wake(),
         )

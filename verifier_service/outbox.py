@@ -49,6 +49,11 @@ class Outbox:
         """A round's outcome, of a sequence that wants speculations of `lookahead` tokens."""
         self._gathered[lookahead].commits.append(commit)
 
+    @property
+    def asks(self) -> bool:
+        """Whether something gathered that the speculator answers."""
+        return any(lookahead > 0 for lookahead in self._gathered)
+
     def clear(self) -> None:
         """Nothing of this goes out any more."""
         self.closes = []

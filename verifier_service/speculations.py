@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from saguaro.core.fallback import JustInTimeBudget
+from saguaro.core.fallback import Patience
 from saguaro.core.planner import Planner, RoundKind
 from saguaro.core.proposal import Proposal
 from saguaro.core.speculation_cache import CacheAnswer
@@ -18,7 +18,6 @@ from saguaro.errors import InvalidRequest
 from saguaro.types import (
     AcceptanceMode,
     CloseSequence,
-    CommitRound,
     JustInTime,
     LookupResult,
     SequenceStatus,
@@ -31,7 +30,7 @@ from saguaro.types import (
 from verifier_service.backup import guess_without_model
 from verifier_service.class_plans import ClassPlans
 from verifier_service.local_cache import LocalCache
-from verifier_service.openings import RETRY_NS, Opening, Wait
+from verifier_service.openings import Opening, Wait
 from verifier_service.outbox import Outbox
 from verifier_service.reasons import why_not_drafted
 from verifier_service.scaling import CachedScale
@@ -67,7 +66,7 @@ class Speculations:
         self._modes: Collection[AcceptanceMode] = ()
         self._wanted_lookahead = max_lookahead
         self._cache = LocalCache(max_entries=max_budget + 1, max_tokens=max(max_lookahead, 1), vocab_size=vocab_size)
-        self._patience = JustInTimeBudget(just_in_time_ns)
+        self._patience = Patience(just_in_time_ns)
         self._outbox = Outbox()
         self._openings: dict[int, Opening] = {}
         self._waits: dict[int, Wait] = {}
@@ -123,9 +122,11 @@ class Speculations:
         self._openings.clear()
         self._waits.clear()
         self._outbox.forget_link()
+        self._patience.settled()
 
     def receive_entries(self, frame: SpeculatorFrame, now_ns: int) -> None:
         """Entries go to the local cache; what is malformed, or of a round or epoch that is over, changes nothing."""
+        self._patience.heard()
         for entries in frame.entries:
             self._outbox.observe(entries, now_ns)
             self._cache.insert(entries)
@@ -140,8 +141,7 @@ class Speculations:
         if opening is None or opening.epoch != status.epoch or opening.is_refused:
             return  # a commit that crossed the refusal is unknown there, which says nothing new
         self._refuse(status.sequence_id, opening, f"the speculator refused the sequence: {status.reason.name.lower()}")
-        if status.reason in RETRY_NS:
-            opening.retry_at_ns = now_ns + RETRY_NS[status.reason]
+        opening.refuse_for(status.reason, now_ns)
 
     def _refuse(self, sequence_id: int, opening: Opening, reason: str) -> None:
         """The sequence goes on without the speculator."""
@@ -153,15 +153,19 @@ class Speculations:
 
     # --- a sequence's life --------------------------------------------------------------------------------------------
 
-    def open(self, sequence: Sequence, round: int) -> None:
-        """Tell the speculator of a sequence whose `round` is verified next, without a speculation."""
+    def open(self, sequence: Sequence, round: int) -> bool:
+        """Tell the speculator of a sequence whose `round` is verified next, without a speculation. Whether it was."""
         if self._why_not(sequence):
-            return
+            return False
+        assert not sequence.speculation, "an open says that nothing is verified"
         self._last_epoch += 1
-        self._openings[sequence.sequence_id] = Opening(self._last_epoch)
+        before = self._openings.get(sequence.sequence_id)
+        num_before = 0 if before is None else before.num_before + 1
+        self._openings[sequence.sequence_id] = Opening(self._last_epoch, num_before=num_before)
         self._cache.expect(sequence.sequence_id, self._last_epoch, round)
         opened = sequence.opened(self._last_epoch, round)
         self._outbox.open(opened, self.plans.lookahead(sequence.request.traffic_class))
+        return True
 
     def close(self, sequence: Sequence) -> None:
         """The sequence ended here, or its KV was given up; nothing more is wanted for it."""
@@ -171,6 +175,8 @@ class Speculations:
         self._outbox.forget(sequence.sequence_id)
         if opening is not None and not opening.is_refused:
             self._outbox.closes.append(CloseSequence(sequence.sequence_id, opening.epoch))
+        if not self._openings:
+            self._patience.settled()
 
     def next_speculation(
         self, sequence: Sequence, outcome: VerificationOutcome, batch: int, now_ns: int
@@ -187,9 +193,9 @@ class Speculations:
             self.close(sequence)
         opening = self._openings.get(sequence.sequence_id)
         if opening is None or opening.is_refused:
-            guess_without_model(sequence, self.planner, most, batch)
-            if opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns):
-                self.open(sequence, sequence.round + 1)
+            may_open = opening is None or (opening.retry_at_ns is not None and now_ns >= opening.retry_at_ns)
+            if not (may_open and self.open(sequence, sequence.round + 1)):  # which says that nothing is verified
+                guess_without_model(sequence, self.planner, most, batch)
             return LookupResult.NOT_SPECULATED
         answer = self._cache.lookup(sequence.sequence_id, outcome)
         is_hit = answer.result is LookupResult.HIT
@@ -207,7 +213,7 @@ class Speculations:
             lookahead = min(plan.just_in_time_lookahead, plan.lookahead)
             sequence.wait_until_ns = now_ns + self._patience.wait_ns
             self._waits[sequence.sequence_id] = Wait(sequence.round, outcome, lookahead, now_ns)
-            asked = CommitRound(sequence.sequence_id, opening.epoch, sequence.round, outcome, JustInTime(lookahead))
+            asked = opening.commit(sequence, sequence.round, outcome, JustInTime(lookahead))
             self._outbox.commit(asked, plan.lookahead)
         else:
             neighbour = self._cache.neighbour(sequence.sequence_id, outcome)
@@ -248,27 +254,21 @@ class Speculations:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
             most = self.plans.max_lookahead
-            if not self._verify_drafted(sequence, opening, answer, most, TokenProvenance.LATE_DRAFT):
-                sequence.wait_until_ns = None
-                return
-            if len(sequence.speculation) == wait.lookahead:  # whole, as the speculator takes for granted
-                self._cache.expect(sequence.sequence_id, opening.epoch, wait.round + 1)
-            else:
-                self._commit(sequence, opening, wait.round, wait.outcome)
+            taken = self._verify_drafted(sequence, opening, answer, most, TokenProvenance.LATE_DRAFT)
         elif sequence.wait_until_ns is None or now_ns >= sequence.wait_until_ns:
-            self._patience.expired()
-            self._commit(sequence, opening, wait.round, wait.outcome)
+            self._patience.expired(now_ns - wait.since_ns)
+            self.planner.observe_just_in_time(wait.lookahead, now_ns - wait.since_ns)  # it takes longer than that
+            taken = True
         else:
             return
         sequence.wait_until_ns = None
-        del self._waits[sequence.sequence_id]
-        if self._patience.is_exhausted:
-            self.detach("the speculator is stalled: it did not answer in time again and again")
-            self._on_stall()
+        self._waits.pop(sequence.sequence_id, None)
+        if taken:  # what is verified may not be what was drafted just in time: the speculator is told
+            self._commit(sequence, opening, wait.round, wait.outcome)
 
     def _commit(self, sequence: Sequence, opening: Opening, round: int, outcome: VerificationOutcome) -> None:
         """Tell the speculator the outcome of `round` and that the sequence's speculation is verified next."""
-        commit = CommitRound(sequence.sequence_id, opening.epoch, round, outcome, sequence.speculation)
+        commit = opening.commit(sequence, round, outcome, sequence.speculation)
         self._outbox.commit(commit, self.plans.lookahead(sequence.request.traffic_class))
         self._cache.expect(sequence.sequence_id, opening.epoch, round + 1)
 
@@ -285,6 +285,12 @@ class Speculations:
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
         """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
+        if self._patience.is_exhausted(now_ns):
+            self._patience.stalled()
+            self.detach("the speculator is stalled: it owes answers and sends nothing")
+            self._on_stall()
+        if self._outbox.asks:
+            self._patience.asked(now_ns)
         self._outbox.flush(
             self._send,
             budget=self.budget,

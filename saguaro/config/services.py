@@ -231,6 +231,21 @@ class SpeculatorSettings(ModelSettings):
     ] = 0.5
     max_lookahead: Annotated[int, Field(ge=1, le=64, description="largest lookahead a verifier may ask for")] = 16
     max_budget: Annotated[int, Field(ge=1, le=1024, description="largest budget a verifier may ask for")] = 128
+    max_forward_mebibytes: Annotated[
+        int,
+        Field(
+            ge=16,
+            le=1 << 20,
+            description="MiB that attention masks and logits of one forward may take; more drafts for more or longer "
+            "sequences in one forward",
+        ),
+    ] = 1024
     lease_seconds: Annotated[
-        float, Field(gt=0, le=86_400, description="silence after which a sequence is closed and its KV freed")
+        float,
+        Field(
+            gt=0,
+            le=86_400,
+            description="a sequence is closed, and its KV freed, when its verifier spoke only of others for so long; "
+            "shorter frees forgotten ones sooner, longer opens fewer anew while other prompts are computed",
+        ),
     ] = 60.0

@@ -1,4 +1,8 @@
-"""How long a sequence waits whose outcome was not in the speculation cache. Whether it does: `planner`."""
+"""How long a sequence waits whose outcome was not in the speculation cache, and when a speculator counts as stalled.
+
+Whether it waits: `planner`. Both are judged by the speculator's silence, not by sequences: whatever it sends, for
+whichever sequence, late or in time, says that it lives.
+"""
 
 from __future__ import annotations
 
@@ -8,41 +12,79 @@ _SLACK = 3.0  # a just-in-time speculation that takes this many times its usual 
 _LEAST_NS = 20_000_000  # below this, scheduling noise decides
 _MOST_NS = 1_000_000_000
 _DECAY = 0.2
-_STRIKES = 3
+_FIRST_SILENCE_NS = 1_000_000_000
+_LONGEST_SILENCE_NS = 64_000_000_000
+_SIGNS_OF_HEALTH = 32  # frames after which a stall is forgiven
 
 
 @dataclass(slots=True)
-class JustInTimeBudget:
-    """How long to wait for a just-in-time speculation, learnt from how long they took.
+class Patience:
+    """With one speculator: how long to wait for it, learnt from how long it took, and when to give it up.
 
-    `fixed_ns` overrides the measured time (0 never waits).
+    `fixed_ns` overrides the measured time (0 never waits). One writer a field: `heard` may be called from any thread,
+    all else from the engine thread.
     """
 
     fixed_ns: int | None = None
     _usual_ns: float = 0.0
-    _strikes: int = 0
+    _silence_ns: int = _FIRST_SILENCE_NS
+    _num_heard: int = 0
+    _num_seen: int = 0  # of those heard, when something was last owed and not yet answered
+    _owed_since_ns: int | None = None
+    _num_heard_at_expiry: int | None = None
+    _num_heard_at_stall: int | None = None
 
     @property
     def wait_ns(self) -> int:
-        """Longest wait for the next one."""
+        """Longest wait for the next one; 0 where the last wait was in vain and nothing has come since."""
+        return 0 if self._num_heard_at_expiry == self._num_heard else self._longest_wait_ns
+
+    @property
+    def _longest_wait_ns(self) -> int:
         if self.fixed_ns is not None:
             return self.fixed_ns
         return int(min(max(self._usual_ns * _SLACK, _LEAST_NS), _MOST_NS)) if self._usual_ns else _MOST_NS
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether several waits in a row brought nothing: the speculator is as good as gone."""
-        return self._strikes >= _STRIKES
+    def heard(self) -> None:
+        """Something came from the speculator."""
+        self._num_heard += 1
+
+    def asked(self, now_ns: int) -> None:
+        """The speculator was told of work that it answers."""
+        if self._owed_since_ns is None or self._num_seen != self._num_heard:
+            self._owed_since_ns, self._num_seen = now_ns, self._num_heard
+
+    def settled(self) -> None:
+        """Nothing is owed any more: no sequence is open."""
+        self._owed_since_ns = None
 
     def arrived(self, took_ns: int) -> None:
         """A just-in-time speculation came after `took_ns`."""
         self._usual_ns += (took_ns - self._usual_ns) * (_DECAY if self._usual_ns else 1.0)
-        self._strikes = 0
 
-    def expired(self) -> None:
-        """A wait ended without one."""
-        self._strikes += 1
+    def expired(self, waited_ns: int) -> None:
+        """A wait ended without one. A speculator that lives takes longer than was thought."""
+        if self._num_heard == self._num_heard_at_expiry:
+            return
+        self._num_heard_at_expiry = self._num_heard
+        if self._usual_ns:
+            self._usual_ns += (max(waited_ns, self._usual_ns) - self._usual_ns) * _DECAY
+
+    def is_exhausted(self, now_ns: int) -> bool:
+        """Whether the speculator owes answers and has said nothing for too long: it is as good as gone."""
+        return (
+            self._owed_since_ns is not None
+            and self._num_seen == self._num_heard
+            and now_ns - self._owed_since_ns > max(self._silence_ns, self._longest_wait_ns)
+        )
+
+    def stalled(self) -> None:
+        """It was given up. The next time it has twice as long: it may only be slow."""
+        self._silence_ns = min(2 * self._silence_ns, _LONGEST_SILENCE_NS)
+        self._num_heard_at_stall = self._num_heard
 
     def renew(self) -> None:
         """A speculator begins anew."""
-        self._strikes = 0
+        self._owed_since_ns = self._num_heard_at_expiry = None
+        if self._num_heard_at_stall is None or self._num_heard - self._num_heard_at_stall >= _SIGNS_OF_HEALTH:
+            self._silence_ns = _FIRST_SILENCE_NS

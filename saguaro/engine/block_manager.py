@@ -164,25 +164,33 @@ class BlockTable:
         """Number of tokens in full committed blocks: never written again."""
         return self._num_registered_blocks * self._manager.block_size
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether every block that it holds is sealed; so of a new table, which holds none."""
+        return len(self._blocks) == self._num_registered_blocks
+
     def match_prefix(self, token_ids: Sequence[int]) -> int:
-        """Adopts the blocks of the longest cached prefix of a prompt; returns the number of tokens adopted.
+        """Adopts the blocks of the longest cached prefix of a prompt; returns the number of tokens that are there now.
 
         Whole blocks only, and at most `len(token_ids) - 1` tokens: the last one is always computed, since its logits
-        are wanted. The table must be new.
+        are wanted. Asked again it goes on where it stood, as long as the table holds sealed blocks only.
         """
-        if self._blocks:
-            raise ValueError(f"match_prefix on a table that holds {len(self._blocks)} blocks already")
-        size = self._manager.block_size
-        for start in range(0, len(token_ids) - size, size):
+        if not self.is_sealed:
+            raise ValueError(
+                f"match_prefix on {len(self._blocks)} blocks, of which {self._num_registered_blocks} are sealed"
+            )
+        size, known = self._manager.block_size, len(self._blocks)
+        for start in range(known * size, len(token_ids) - size, size):
             edge = _Edge(self._prefix_id, tuple(token_ids[start : start + size]))
             registration = self._manager._adopt(edge)
             if registration is None:
                 break
             self._blocks.append(registration.block)
             self._prefix_id = registration.prefix_id
-        self._num_registered_blocks = len(self._blocks)
-        self._num_committed = self.num_sealed
-        self._slots = self._slots_of(self._blocks)
+        if len(self._blocks) > known:
+            self._num_registered_blocks = len(self._blocks)
+            self._num_committed = self.num_sealed
+            self._slots = self._slots_of(self._blocks)
         return self._num_committed
 
     def reserve(self, num_tokens: int) -> None:

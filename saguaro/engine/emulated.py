@@ -82,6 +82,11 @@ class EmulatedRunner:
         return self._profile.vocabulary
 
     @property
+    def mask_cell_bytes(self) -> int:
+        """A tree's mask, and a copy of it."""
+        return 2
+
+    @property
     def device(self) -> torch.device:
         """The CPU, whatever is emulated."""
         return torch.device("cpu")

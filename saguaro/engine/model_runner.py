@@ -90,6 +90,12 @@ class ModelRunner:
         return self._vocab_size
 
     @property
+    def mask_cell_bytes(self) -> int:
+        """The mask as it is made; for each query head of a KV head, that and its inverse again, and the bias."""
+        heads_per_kv_head = self._num_query_heads // self.kv_pool.num_kv_heads
+        return 1 + heads_per_kv_head * (2 + self.kv_pool.layers[0].element_size())
+
+    @property
     def device(self) -> torch.device:
         return self._device
 

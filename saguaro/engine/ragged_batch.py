@@ -98,7 +98,7 @@ class RaggedBatch:
 
         members: dict[int, list[int]] = {}
         for index, chunk in enumerate(chunks):
-            members.setdefault((max(len(chunk.token_ids), _SMALLEST_QUERY_BUCKET) - 1).bit_length(), []).append(index)
+            members.setdefault(_padded_queries(len(chunk.token_ids)), []).append(index)
         groups = []
         flat_order = np.empty(int(ends[-1]), dtype=np.int64)
         num_padded = 0
@@ -125,6 +125,16 @@ class RaggedBatch:
             groups=tuple(groups),
             flat_order=None if np.array_equal(flat_order, np.arange(num_padded)) else tensor(flat_order),
         )
+
+
+def most_mask_cells(num_tokens: int, context: int) -> int:
+    """(query, slot) pairs of the attention mask that a chunk takes at most, the padding to its group included."""
+    return _padded_queries(num_tokens) * (context + _WORTH_A_GROUP)
+
+
+def _padded_queries(num_tokens: int) -> int:
+    """Chunks of as many query rows or fewer, but more than half of it, are padded together."""
+    return 1 << (max(num_tokens, _SMALLEST_QUERY_BUCKET) - 1).bit_length()
 
 
 def _by_context(indices: list[int], chunks: Sequence[Chunk]) -> list[list[int]]:

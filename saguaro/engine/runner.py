@@ -28,6 +28,10 @@ class Runner(Protocol):
         """Columns of the logits."""
 
     @property
+    def mask_cell_bytes(self) -> int:
+        """Memory that a forward takes for one token and one slot of its context, at its peak."""
+
+    @property
     def device(self) -> torch.device:
         """Where the logits are."""
 

@@ -60,6 +60,7 @@ class CommitRound:
     round: int
     outcome: VerificationOutcome
     speculation: TokenIds | JustInTime
+    prefix_hash: int | None = None  # of all tokens that are committed by now, see `saguaro.core.prefix_hash`
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,37 +25,37 @@ _sym_db = _symbol_database.Default()
 from saguaro.v1 import common_pb2 as saguaro_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsaguaro/v1/speculator.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"\x9a\x02\n\x10SpeculateRequest\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x18\n\x10lookahead_tokens\x18\x02 \x01(\r\x12\x17\n\x0f\x62udget_outcomes\x18\x03 \x01(\r\x12\x18\n\x10soft_deadline_ns\x18\x04 \x01(\x04\x12\'\n\x05opens\x18\x05 \x03(\x0b\x32\x18.saguaro.v1.OpenSequence\x12(\n\x07\x63ommits\x18\x06 \x03(\x0b\x32\x17.saguaro.v1.CommitRound\x12)\n\x06\x63loses\x18\x07 \x03(\x0b\x32\x19.saguaro.v1.CloseSequence\x12\x19\n\x0c\x63\x61\x63hed_scale\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_cached_scale\"\x9d\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x19\n\x11num_prompt_tokens\x18\x06 \x01(\r\"\xdb\x01\n\x0b\x43ommitRound\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x01(\r\x12\x16\n\x0e\x62onus_token_id\x18\x05 \x01(\r\x12\x33\n\x08\x65xplicit\x18\x06 \x01(\x0b\x32\x1f.saguaro.v1.ExplicitSpeculationH\x00\x12.\n\x0cjust_in_time\x18\x07 \x01(\x0b\x32\x16.saguaro.v1.JustInTimeH\x00\x42\x06\n\x04next\"(\n\x13\x45xplicitSpeculation\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"&\n\nJustInTime\x12\x18\n\x10lookahead_tokens\x18\x01 \x01(\r\"3\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"\x8a\x01\n\x11SpeculateResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.saguaro.v1.SpeculationEntries\x12,\n\x08statuses\x18\x02 \x03(\x0b\x32\x1a.saguaro.v1.SequenceStatus\x12\x16\n\x0e\x66ree_kv_blocks\x18\x03 \x01(\r\"\xa1\x02\n\x12SpeculationEntries\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x03(\r\x12\x16\n\x0e\x62onus_token_id\x18\x05 \x03(\r\x12\x0e\n\x06offset\x18\x06 \x03(\r\x12\x0e\n\x06length\x18\x07 \x03(\r\x12\x11\n\ttoken_ids\x18\x08 \x03(\r\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x12\x13\n\x0b\x64rafting_ns\x18\n \x01(\x04\x12\x11\n\tnum_pairs\x18\x0b \x03(\r\x12\x16\n\x0epair_token_ids\x18\x0c \x01(\x0c\x12\x12\n\npair_probs\x18\r \x01(\x0c\x12\x11\n\tqueued_ns\x18\x0e \x01(\x04\"f\n\x0eSequenceStatus\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x30\n\x06reason\x18\x03 \x01(\x0e\x32 .saguaro.v1.NotSpeculatingReason\"\x1a\n\x18GetSpeculatorInfoRequest\"\x96\x02\n\x19GetSpeculatorInfoResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12(\n\x05model\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x34\n\x10\x61\x63\x63\x65ptance_modes\x18\x03 \x03(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\x12\x1c\n\x14max_lookahead_tokens\x18\x04 \x01(\r\x12\x1b\n\x13max_budget_outcomes\x18\x05 \x01(\r\x12\x15\n\rnum_kv_blocks\x18\x06 \x01(\r\x12\x16\n\x0e\x66ree_kv_blocks\x18\x07 \x01(\r\x12\x15\n\rnum_sequences\x18\x08 \x01(\r*\x87\x02\n\x14NotSpeculatingReason\x12&\n\"NOT_SPECULATING_REASON_UNSPECIFIED\x10\x00\x12(\n$NOT_SPECULATING_REASON_CONTEXT_LIMIT\x10\x01\x12%\n!NOT_SPECULATING_REASON_OVERLOADED\x10\x02\x12+\n\'NOT_SPECULATING_REASON_UNKNOWN_SEQUENCE\x10\x03\x12#\n\x1fNOT_SPECULATING_REASON_DRAINING\x10\x04\x12$\n NOT_SPECULATING_REASON_MALFORMED\x10\x05\x32\xc3\x01\n\x11SpeculatorService\x12L\n\tSpeculate\x12\x1c.saguaro.v1.SpeculateRequest\x1a\x1d.saguaro.v1.SpeculateResponse(\x01\x30\x01\x12`\n\x11GetSpeculatorInfo\x12$.saguaro.v1.GetSpeculatorInfoRequest\x1a%.saguaro.v1.GetSpeculatorInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsaguaro/v1/speculator.proto\x12\nsaguaro.v1\x1a\x17saguaro/v1/common.proto\"\x9a\x02\n\x10SpeculateRequest\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x18\n\x10lookahead_tokens\x18\x02 \x01(\r\x12\x17\n\x0f\x62udget_outcomes\x18\x03 \x01(\r\x12\x18\n\x10soft_deadline_ns\x18\x04 \x01(\x04\x12\'\n\x05opens\x18\x05 \x03(\x0b\x32\x18.saguaro.v1.OpenSequence\x12(\n\x07\x63ommits\x18\x06 \x03(\x0b\x32\x17.saguaro.v1.CommitRound\x12)\n\x06\x63loses\x18\x07 \x03(\x0b\x32\x19.saguaro.v1.CloseSequence\x12\x19\n\x0c\x63\x61\x63hed_scale\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_cached_scale\"\x9d\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x11\n\ttoken_ids\x18\x04 \x03(\r\x12,\n\x08sampling\x18\x05 \x01(\x0b\x32\x1a.saguaro.v1.SamplingParams\x12\x19\n\x11num_prompt_tokens\x18\x06 \x01(\r\"\x85\x02\n\x0b\x43ommitRound\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x01(\r\x12\x16\n\x0e\x62onus_token_id\x18\x05 \x01(\r\x12\x33\n\x08\x65xplicit\x18\x06 \x01(\x0b\x32\x1f.saguaro.v1.ExplicitSpeculationH\x00\x12.\n\x0cjust_in_time\x18\x07 \x01(\x0b\x32\x16.saguaro.v1.JustInTimeH\x00\x12\x18\n\x0bprefix_hash\x18\x08 \x01(\x07H\x01\x88\x01\x01\x42\x06\n\x04nextB\x0e\n\x0c_prefix_hash\"(\n\x13\x45xplicitSpeculation\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"&\n\nJustInTime\x12\x18\n\x10lookahead_tokens\x18\x01 \x01(\r\"3\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"\x8a\x01\n\x11SpeculateResponse\x12/\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1e.saguaro.v1.SpeculationEntries\x12,\n\x08statuses\x18\x02 \x03(\x0b\x32\x1a.saguaro.v1.SequenceStatus\x12\x16\n\x0e\x66ree_kv_blocks\x18\x03 \x01(\r\"\xa1\x02\n\x12SpeculationEntries\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\r\x12\x14\n\x0cnum_accepted\x18\x04 \x03(\r\x12\x16\n\x0e\x62onus_token_id\x18\x05 \x03(\r\x12\x0e\n\x06offset\x18\x06 \x03(\r\x12\x0e\n\x06length\x18\x07 \x03(\r\x12\x11\n\ttoken_ids\x18\x08 \x03(\r\x12\x10\n\x08\x63omplete\x18\t \x01(\x08\x12\x13\n\x0b\x64rafting_ns\x18\n \x01(\x04\x12\x11\n\tnum_pairs\x18\x0b \x03(\r\x12\x16\n\x0epair_token_ids\x18\x0c \x01(\x0c\x12\x12\n\npair_probs\x18\r \x01(\x0c\x12\x11\n\tqueued_ns\x18\x0e \x01(\x04\"f\n\x0eSequenceStatus\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x30\n\x06reason\x18\x03 \x01(\x0e\x32 .saguaro.v1.NotSpeculatingReason\"\x1a\n\x18GetSpeculatorInfoRequest\"\x96\x02\n\x19GetSpeculatorInfoResponse\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12(\n\x05model\x18\x02 \x01(\x0b\x32\x19.saguaro.v1.ModelIdentity\x12\x34\n\x10\x61\x63\x63\x65ptance_modes\x18\x03 \x03(\x0e\x32\x1a.saguaro.v1.AcceptanceMode\x12\x1c\n\x14max_lookahead_tokens\x18\x04 \x01(\r\x12\x1b\n\x13max_budget_outcomes\x18\x05 \x01(\r\x12\x15\n\rnum_kv_blocks\x18\x06 \x01(\r\x12\x16\n\x0e\x66ree_kv_blocks\x18\x07 \x01(\r\x12\x15\n\rnum_sequences\x18\x08 \x01(\r*\x87\x02\n\x14NotSpeculatingReason\x12&\n\"NOT_SPECULATING_REASON_UNSPECIFIED\x10\x00\x12(\n$NOT_SPECULATING_REASON_CONTEXT_LIMIT\x10\x01\x12%\n!NOT_SPECULATING_REASON_OVERLOADED\x10\x02\x12+\n\'NOT_SPECULATING_REASON_UNKNOWN_SEQUENCE\x10\x03\x12#\n\x1fNOT_SPECULATING_REASON_DRAINING\x10\x04\x12$\n NOT_SPECULATING_REASON_MALFORMED\x10\x05\x32\xc3\x01\n\x11SpeculatorService\x12L\n\tSpeculate\x12\x1c.saguaro.v1.SpeculateRequest\x1a\x1d.saguaro.v1.SpeculateResponse(\x01\x30\x01\x12`\n\x11GetSpeculatorInfo\x12$.saguaro.v1.GetSpeculatorInfoRequest\x1a%.saguaro.v1.GetSpeculatorInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'saguaro.v1.speculator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NOTSPECULATINGREASON']._serialized_start=1717
-  _globals['_NOTSPECULATINGREASON']._serialized_end=1980
+  _globals['_NOTSPECULATINGREASON']._serialized_start=1759
+  _globals['_NOTSPECULATINGREASON']._serialized_end=2022
   _globals['_SPECULATEREQUEST']._serialized_start=69
   _globals['_SPECULATEREQUEST']._serialized_end=351
   _globals['_OPENSEQUENCE']._serialized_start=354
   _globals['_OPENSEQUENCE']._serialized_end=511
   _globals['_COMMITROUND']._serialized_start=514
-  _globals['_COMMITROUND']._serialized_end=733
-  _globals['_EXPLICITSPECULATION']._serialized_start=735
-  _globals['_EXPLICITSPECULATION']._serialized_end=775
-  _globals['_JUSTINTIME']._serialized_start=777
-  _globals['_JUSTINTIME']._serialized_end=815
-  _globals['_CLOSESEQUENCE']._serialized_start=817
-  _globals['_CLOSESEQUENCE']._serialized_end=868
-  _globals['_SPECULATERESPONSE']._serialized_start=871
-  _globals['_SPECULATERESPONSE']._serialized_end=1009
-  _globals['_SPECULATIONENTRIES']._serialized_start=1012
-  _globals['_SPECULATIONENTRIES']._serialized_end=1301
-  _globals['_SEQUENCESTATUS']._serialized_start=1303
-  _globals['_SEQUENCESTATUS']._serialized_end=1405
-  _globals['_GETSPECULATORINFOREQUEST']._serialized_start=1407
-  _globals['_GETSPECULATORINFOREQUEST']._serialized_end=1433
-  _globals['_GETSPECULATORINFORESPONSE']._serialized_start=1436
-  _globals['_GETSPECULATORINFORESPONSE']._serialized_end=1714
-  _globals['_SPECULATORSERVICE']._serialized_start=1983
-  _globals['_SPECULATORSERVICE']._serialized_end=2178
+  _globals['_COMMITROUND']._serialized_end=775
+  _globals['_EXPLICITSPECULATION']._serialized_start=777
+  _globals['_EXPLICITSPECULATION']._serialized_end=817
+  _globals['_JUSTINTIME']._serialized_start=819
+  _globals['_JUSTINTIME']._serialized_end=857
+  _globals['_CLOSESEQUENCE']._serialized_start=859
+  _globals['_CLOSESEQUENCE']._serialized_end=910
+  _globals['_SPECULATERESPONSE']._serialized_start=913
+  _globals['_SPECULATERESPONSE']._serialized_end=1051
+  _globals['_SPECULATIONENTRIES']._serialized_start=1054
+  _globals['_SPECULATIONENTRIES']._serialized_end=1343
+  _globals['_SEQUENCESTATUS']._serialized_start=1345
+  _globals['_SEQUENCESTATUS']._serialized_end=1447
+  _globals['_GETSPECULATORINFOREQUEST']._serialized_start=1449
+  _globals['_GETSPECULATORINFOREQUEST']._serialized_end=1475
+  _globals['_GETSPECULATORINFORESPONSE']._serialized_start=1478
+  _globals['_GETSPECULATORINFORESPONSE']._serialized_end=1756
+  _globals['_SPECULATORSERVICE']._serialized_start=2025
+  _globals['_SPECULATORSERVICE']._serialized_end=2220
 # @@protoc_insertion_point(module_scope)

@@ -60,7 +60,7 @@ class OpenSequence(_message.Message):
     def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., num_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class CommitRound(_message.Message):
-    __slots__ = ("sequence_id", "epoch", "round", "num_accepted", "bonus_token_id", "explicit", "just_in_time")
+    __slots__ = ("sequence_id", "epoch", "round", "num_accepted", "bonus_token_id", "explicit", "just_in_time", "prefix_hash")
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class CommitRound(_message.Message):
     BONUS_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     EXPLICIT_FIELD_NUMBER: _ClassVar[int]
     JUST_IN_TIME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_HASH_FIELD_NUMBER: _ClassVar[int]
     sequence_id: int
     epoch: int
     round: int
@@ -75,7 +76,8 @@ class CommitRound(_message.Message):
     bonus_token_id: int
     explicit: ExplicitSpeculation
     just_in_time: JustInTime
-    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., bonus_token_id: _Optional[int] = ..., explicit: _Optional[_Union[ExplicitSpeculation, _Mapping]] = ..., just_in_time: _Optional[_Union[JustInTime, _Mapping]] = ...) -> None: ...
+    prefix_hash: int
+    def __init__(self, sequence_id: _Optional[int] = ..., epoch: _Optional[int] = ..., round: _Optional[int] = ..., num_accepted: _Optional[int] = ..., bonus_token_id: _Optional[int] = ..., explicit: _Optional[_Union[ExplicitSpeculation, _Mapping]] = ..., just_in_time: _Optional[_Union[JustInTime, _Mapping]] = ..., prefix_hash: _Optional[int] = ...) -> None: ...
 
 class ExplicitSpeculation(_message.Message):
     __slots__ = ("token_ids",)

@@ -41,13 +41,17 @@ def verifier_frame_to_proto(frame: VerifierFrame) -> pb.SpeculateRequest:
 
 
 def verifier_frame_from_proto(message: pb.SpeculateRequest) -> VerifierFrame:
-    """A verifier's frame as it came in; contents are judged where the sequence is known."""
+    """A verifier's frame as it came in; contents are judged where the sequence is known.
+
+    Opens that this version cannot read, as of an acceptance mode that it does not know, are left out: see
+    `unreadable_opens`.
+    """
     return VerifierFrame(
         step_id=message.step_id,
         lookahead=message.lookahead_tokens,
         budget=message.budget_outcomes,
         soft_deadline_ns=message.soft_deadline_ns,
-        opens=tuple(_open_from_proto(item) for item in message.opens),
+        opens=tuple(_open_from_proto(item) for item in message.opens if _is_readable(item)),
         commits=tuple(_commit_from_proto(item) for item in message.commits),
         closes=tuple(CloseSequence(item.sequence_id, item.epoch) for item in message.closes),
         cached_scale=message.cached_scale if message.HasField("cached_scale") else 1.0,
@@ -65,6 +69,23 @@ def _open_to_proto(item: OpenSequence) -> pb.OpenSequence:
     )
 
 
+def unreadable_opens(message: pb.SpeculateRequest) -> tuple[SequenceStatus, ...]:
+    """What the verifier is told of the opens that `verifier_frame_from_proto` leaves out."""
+    return tuple(
+        SequenceStatus(item.sequence_id, item.epoch, NotSpeculatingReason.MALFORMED)
+        for item in message.opens
+        if not _is_readable(item)
+    )
+
+
+def _is_readable(item: pb.OpenSequence) -> bool:
+    try:
+        sampling_from_proto(item.sampling)
+    except InvalidRequest:
+        return False
+    return True
+
+
 def _open_from_proto(item: pb.OpenSequence) -> OpenSequence:
     sampling, _ = sampling_from_proto(item.sampling)
     return OpenSequence(
@@ -79,6 +100,7 @@ def _commit_to_proto(item: CommitRound) -> pb.CommitRound:
         round=item.round,
         num_accepted=item.outcome.num_accepted,
         bonus_token_id=item.outcome.bonus_token,
+        prefix_hash=item.prefix_hash,
     )
     if isinstance(item.speculation, JustInTime):
         message.just_in_time.SetInParent()
@@ -99,6 +121,7 @@ def _commit_from_proto(item: pb.CommitRound) -> CommitRound:
         speculation=(
             JustInTime(item.just_in_time.lookahead_tokens) if is_just_in_time else tuple(item.explicit.token_ids)
         ),
+        prefix_hash=item.prefix_hash if item.HasField("prefix_hash") else None,
     )
 
 

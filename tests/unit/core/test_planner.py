@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from saguaro.core.fallback import JustInTimeBudget
 from saguaro.core.forward_time import ForwardTime
 from saguaro.core.planner import FixedPolicy, Planner, RoundKind
 from saguaro.types import TokenProvenance
@@ -160,21 +159,3 @@ def test_forward_times_are_interpolated_and_flat_outside() -> None:
     for _ in range(100):
         forward.observe(8, 400)
     assert forward.expect_ns(8) == pytest.approx(400, rel=0.01)
-
-
-def test_the_wait_for_a_draft_follows_its_usual_time_within_bounds() -> None:
-    budget = JustInTimeBudget()
-    assert budget.wait_ns == 1_000_000_000
-    budget.arrived(100 * MS)
-    assert budget.wait_ns == 300 * MS
-    budget.arrived(1)
-    for _ in range(100):
-        budget.arrived(MS)
-    assert budget.wait_ns == 20 * MS
-    for _ in range(3):
-        assert not budget.is_exhausted
-        budget.expired()
-    assert budget.is_exhausted
-    budget.renew()
-    assert not budget.is_exhausted
-    assert JustInTimeBudget(fixed_ns=0).wait_ns == 0

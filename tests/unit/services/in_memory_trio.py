@@ -112,6 +112,7 @@ class InMemoryTrio:
         speculator_modes: tuple[AcceptanceMode, ...] = tuple(AcceptanceMode),
         compiler: ConstraintCompiler | None = None,
         audit_rate: float = 0.0,
+        draft_tokens: int | None = None,
     ) -> None:
         self.pace = pace
         self.now_ns = 0
@@ -159,6 +160,7 @@ class InMemoryTrio:
                 ),
                 acceptance_prior=0.5,
                 miss_exponent=0.5,
+                num_tokens=draft_tokens,
                 compiler=compiler,
                 clock_ns=self._clock,
             )
