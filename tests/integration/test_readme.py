@@ -22,7 +22,6 @@ from tests.integration.source_copy import ROOT, copy_source
 # flags are tried all the same.
 _NOT_RUN = re.compile(r"^make test|\bDIR\b|^saguaro (bench (?!--quick)|distill)")
 _SERVES = re.compile(r"^(\w+=\S+ )*saguaro (up|verifier|speculator|gateway)\b")
-_UP = re.compile(r"ask it:|(speculator|verifier|gateway) serving on")
 _LINE_SECONDS = 600
 
 
@@ -106,7 +105,8 @@ class Terminal:
             )
         self._serving.append(process)
         deadline = time.monotonic() + _LINE_SECONDS
-        while not _UP.search(log.read_text()):
+        is_up = "ask it:" if role == "up" else f"{role} serving on"
+        while is_up not in log.read_text():
             assert process.poll() is None, f"{line}\n{log.read_text()}"
             assert time.monotonic() < deadline, f"{line}\n{log.read_text()}"
             time.sleep(0.1)
