@@ -78,6 +78,10 @@ def hostile(random: Random) -> Hostile:
     """One request."""
     path = random.choice((*_RIGHT, *_RIGHT, *_PATHS))
     body = _body(random, path)
+    if path in _RIGHT and random.random() < 0.5:
+        # A right head, so that it is the body that is judged.
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+        return Hostile((f"POST {path} HTTP/1.1\r\nHost: a\r\n{length}\r\n\r\n".encode() + body,), "read")
     head = _head(random, path, body)
     if random.random() < 0.15:
         body = b"".join(_chunks(random, body))
@@ -103,8 +107,8 @@ def _body(random: Random, path: str) -> bytes:
     document = dict(_RIGHT[path])
     for _ in range(random.choice((0, 1, 1, 2, 4))):
         _spoil(random, document)
-    text = json.dumps(document, ensure_ascii=random.random() < 0.5)
-    return text.encode(random.choice(("utf-8", "utf-8", "utf-8", "utf-16", "latin-1")), "replace")
+    text = json.dumps(document, ensure_ascii=random.random() < 0.8)
+    return text.encode(random.choice((*["utf-8"] * 9, "utf-16", "latin-1")), "replace")
 
 
 def _spoil(random: Random, document: dict[str, Any]) -> None:

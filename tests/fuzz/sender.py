@@ -29,20 +29,26 @@ _FRAMES_A_STREAM = 25
 
 def frame_of(random: Random, method: Method) -> bytes:
     """Nine in ten are mutated; the others keep the state of the service in motion."""
-    frames = method.frames
-    frame = random.choice(frames)
-    return frame if random.random() < 0.1 else mutated(random, frame, method.kind, frames)
+    frame = random.choice(method.frames)
+    if random.random() < 0.1:
+        return frame
+    changed = mutated(random, frame, method.kind, method.frames)
+    # What is no message at all ends a stream in gRPC itself; most are to come further.
+    while method.streams_requests and not method.is_message(changed) and random.random() < 0.95:
+        changed = mutated(random, frame, method.kind, method.frames)
+    return changed
 
 
 def calls_of(random: Random, role: str, num_frames: int) -> list[tuple[Method, list[bytes]]]:
     """Calls that have `num_frames` frames together."""
     methods: Sequence[Method] = METHODS[role]
+    # Weights are shares of the frames, and a stream has many.
+    weights = [item.weight / (_FRAMES_A_STREAM if item.streams_requests else 1) for item in methods]
     calls = []
     while num_frames > 0:
-        (method,) = random.choices(methods, [item.weight for item in methods])
+        (method,) = random.choices(methods, weights)
         count = min(random.randrange(1, 2 * _FRAMES_A_STREAM), num_frames) if method.streams_requests else 1
         frames: list[bytes] = []
-        # gRPC itself ends a stream at a frame that is no message: such a one is the last.
         while len(frames) < count and (not frames or method.is_message(frames[-1])):
             frames.append(frame_of(random, method))
         calls.append((method, frames))
@@ -51,13 +57,17 @@ def calls_of(random: Random, role: str, num_frames: int) -> list[tuple[Method, l
 
 
 async def send(channel: Any, role: str, calls: list[tuple[Method, list[bytes]]]) -> collections.Counter[str]:
-    """Ends of the calls by "method status"; "method HANGS" for those that do not end when they must."""
+    """Ends of the calls by "method status", or "method no message status" where a frame cannot be read at all.
+
+    The status is LEFT where we left, and HANGS where a call did not end when it must.
+    """
     ends: collections.Counter[str] = collections.Counter()
     waiting = iter(calls)
 
     async def work() -> None:
         for method, frames in waiting:
-            ends[f"{method.name} {await _call(channel, role, method, frames)}"] += 1
+            what = method.name if all(map(method.is_message, frames)) else f"{method.name} no message"
+            ends[f"{what} {await _call(channel, role, method, frames)}"] += 1
 
     await asyncio.gather(*(work() for _ in range(_CALLS_AT_ONCE)))
     return ends

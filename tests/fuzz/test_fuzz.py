@@ -94,6 +94,14 @@ def longest_gap(bystander: Bystander, sender: Sender, seed: int, count: int) -> 
     return max(bystander.take_gaps(), default=0.0), ends
 
 
+def _is_ours(end: str) -> bool:
+    """Whether a call ended as if the service were at fault, or not at all."""
+    what, _, status = end.rpartition(" ")
+    if status in ("UNKNOWN", "INTERNAL"):
+        return not what.endswith("no message")  # these are what gRPC says of bytes that it cannot read
+    return status == "HANGS" or status.startswith("5")
+
+
 def fuzzed(trio: Trio, door: str, num_chunks: int, chunk: int) -> None:
     """The whole claim for one port."""
     ends: collections.Counter[str] = collections.Counter()
@@ -128,7 +136,7 @@ def fuzzed(trio: Trio, door: str, num_chunks: int, chunk: int) -> None:
     until(lambda: not left_over(trio), 60)
     faults += growth(before, vitals_of(trio))
     faults += [f"the {role} is not serving" for role in not_serving(trio)]
-    faults += [f"{count} times {end}" for end, count in ends.items() if end.endswith(" HANGS")]
+    faults += [f"{count} times {end}" for end, count in ends.items() if _is_ours(end)]
     print(
         f"{door}: {num_chunks * chunk} frames in {seconds:.0f} s, {num_chunks * chunk / seconds:.0f} a second; "
         f"{num_answers} answers beside; gaps {normal * 1e3:.0f} ms undisturbed, {longest * 1e3:.0f} ms fuzzed; {ends}"
