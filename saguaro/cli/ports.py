@@ -48,11 +48,12 @@ class Ports:
         """The port of a service by its name."""
         return {"gateway": self.gateway, "speculator": self.speculator, **self.verifiers}[name]
 
-    def check_free(self, hosts: Hosts | None = None) -> None:
+    def check_free(self, hosts: Hosts | None = None, *, with_speculator: bool = True) -> None:
         """Raises ConfigurationError that names the service whose port is taken, out of range, or another's too."""
-        hosts = hosts or Hosts()
         taken: dict[int, str] = {}
-        for owner, host, port in self._all(hosts):
+        for owner, host, port in self._all(hosts or Hosts()):
+            if owner.startswith("the speculator") and not with_speculator:
+                continue
             if port in taken:
                 raise ConfigurationError(f"{taken[port]} and {owner} are both {port}; give each a port of its own")
             if port > _LAST_PORT:

@@ -124,7 +124,7 @@ class Trio:
 
     def __enter__(self) -> Self:
         if self._fixed_ports is not None:
-            self._fixed_ports.check_free(self.hosts)
+            self._fixed_ports.check_free(self.hosts, with_speculator="speculator" in self._flags)
         try:
             for role in self._flags:
                 self.start(role)

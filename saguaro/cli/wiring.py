@@ -153,9 +153,11 @@ class Wiring:
 
     def _model_flags(self, settings: VerifierSettings | SpeculatorSettings) -> Iterator[str]:
         # They come after those of the trio's own placement, and win.
-        if _is_named(settings, "threads") and self._options.threads is None:
+        names_threads = _is_named(settings, "threads") and self._options.threads is None
+        if names_threads:
             yield from ("--threads", str(settings.threads).lower())
-        if _is_named(settings, "cores"):
+        if names_threads or _is_named(settings, "cores"):
+            # Threads of the user's own number are not squeezed onto the cores that we would have chosen.
             yield from ("--cores", str(settings.cores).lower())
         if self._is_own:
             yield from ("--metrics-port", "none")

@@ -125,3 +125,23 @@ def test_a_draft_that_cannot_be_loaded_is_an_error_and_not_an_undrafted_trio() -
     code, said = refused("--ports", "auto", FAKE_DIES="speculator")
     assert code == 1
     assert "saguaro: the speculator ended with exit code 3\nno model at /x" in said
+
+
+def test_threads_and_cores_of_the_file_win_over_the_trio_s_own_placement(tmp_path: Path) -> None:
+    file = tmp_path / "saguaro.toml"
+    file.write_text('[verifier]\nthreads = 3\n[speculator]\ncores = "0"\n')
+    process, children, _ = start_up("--ports", "auto", "--config", str(file))
+    words = command_line(children)
+    process.send_signal(signal.SIGTERM)
+    end_of(process)
+    assert (flag(words["verifier"], "--threads"), flag(words["verifier"], "--cores")) == ("3", "none")
+    assert flag(words["speculator"], "--cores") == "0"
+
+
+def test_without_a_draft_the_port_of_a_speculator_may_be_another_s() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process, children, _ = start_up("--ports", "auto", "--draft", "none", SAGUARO_SPECULATOR_PORT=port)
+        process.send_signal(signal.SIGTERM)
+        end_of(process)
+    assert len(children) == 2
