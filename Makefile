@@ -34,10 +34,12 @@ check: install  ## everything that must hold before a commit, tests apart
 test: install  ## what CI runs: minutes on two cores
 	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses 2 tests/unit
 	$(BIN)/python -m pytest -m 'not slow and not gpu' tests/integration  # real processes, one trio at a time
+	$(BIN)/python -m pytest -m 'not slow and not gpu' tests/fuzz  # half a minute
 
 test-all: install  ## everything, also the long ones
 	$(BIN)/python -m pytest -m 'not gpu' --numprocesses 2 tests/unit
 	$(BIN)/python -m pytest -m 'not gpu' tests/integration
+	$(BIN)/python -m pytest -m 'not gpu' tests/fuzz
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

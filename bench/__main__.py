@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bench.acceptance import parse_acceptances
 from bench.plan import ALL_MODES, BenchPlan
-from bench.plots import require_matplotlib, write_plot
+from bench.plots import check_plot, write_plot
 from bench.prompts import KINDS
 from bench.session import run_bench
 from bench.sweep import parse_sweep
@@ -45,8 +45,11 @@ _WHAT, _HOW, _OUT = "What is measured", "How much of it", "What comes out"
 @app.command()
 def bench(
     target: Annotated[
-        str, typer.Option(help="Target model: demo-target, a folder, or a hub id.", rich_help_panel=_WHAT)
-    ] = _DEFAULT.target,
+        str | None,
+        typer.Option(
+            help="Target model: demo-target, a folder, or a hub id. Default: demo-target.", rich_help_panel=_WHAT
+        ),
+    ] = None,
     draft: Annotated[
         str | None,
         typer.Option(help="Draft model, likewise. Default: demo-draft for demo-target.", rich_help_panel=_WHAT),
@@ -170,6 +173,9 @@ def bench(
     Ctrl-C ends the services and shows what was measured until then.
     """
     try:
+        if emulate is not None and (target, draft) != (None, None):
+            raise ConfigurationError("--target and --draft have no place beside --emulate; leave out one or the other")
+        target = target or _DEFAULT.target
         draft = draft or _DEFAULT.draft if target == _DEFAULT.target else draft
         if draft is None and emulate is None:
             raise ConfigurationError(f"which draft goes with {target}? Give --draft")
@@ -214,7 +220,7 @@ def _with(base: BenchPlan, **given: Any) -> BenchPlan:
 
 def _measure(plan: BenchPlan, as_json: bool, plot: Path | None) -> None:
     if plot is not None:
-        require_matplotlib()
+        check_plot(plot)
     signal.signal(signal.SIGTERM, _interrupt)
     command = ["saguaro", "bench", *sys.argv[1:]]
     run = run_bench(plan, Console(stderr=True), command=command, started=_STARTED)

@@ -42,12 +42,20 @@ def time_line(rounds: Sequence[RoundReport]) -> list[Span]:
     return spans
 
 
-def require_matplotlib() -> None:
-    """Raises ConfigurationError, naming what to install, before anything is measured in vain."""
+def check_plot(file: Path) -> None:
+    """Raises ConfigurationError for a picture that could not be written, before anything is measured in vain."""
     try:
-        import matplotlib  # noqa: F401
+        from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigurationError("--plot needs matplotlib: pip install 'saguaro[bench]'") from None
+        raise ConfigurationError("--plot needs matplotlib: pip install 'matplotlib>=3.10,<4'") from None
+
+    kinds = Figure().canvas.get_supported_filetypes()
+    if file.suffix.lower().removeprefix(".") not in kinds:
+        raise ConfigurationError(f"--plot is {file}; its name must end with one of .{', .'.join(sorted(kinds))}")
+    if file.exists():
+        raise ConfigurationError(f"--plot {file} is there already; name another file, or remove it")
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"--plot is {file}, but there is no folder {file.parent}")
 
 
 def write_plot(file: Path, cells: Sequence[CellResult], rounds: Sequence[RoundReport]) -> None:

@@ -55,6 +55,8 @@ def run_distillation(plan: DistillPlan, *, resume: bool, console: Console) -> tu
     plan.check()
     if not resume and plan.out.exists() and any(plan.out.iterdir()):
         raise ConfigurationError(f"--out {plan.out} is not empty; go on with --resume, or name another folder")
+    if resume and not plan.out.is_dir():
+        raise ConfigurationError(f"--resume goes on where --out was left, but there is no folder {plan.out}")
     torch.set_num_threads(plan.threads)
     state = checkpoint.load_state(plan.checkpoint_folder)
     # Where training has begun, the hours for writing are spent.
@@ -87,13 +89,29 @@ def _draft(plan: DistillPlan, state: State | None) -> tuple[Draft, dict[str, Any
         origin = state.origin
         if origin["target"] != plan.target:
             raise ConfigurationError(f"{plan.out} distils {origin['target']}, not --target {plan.target}")
+        _check_shape(plan, origin)
         token_ids, layers, start = origin["token_ids"], origin["layers"], origin["start"]
     else:
         token_ids = None if plan.draft_vocab is None else _token_ids(plan)
         layers, start = plan.layers, plan.start
         origin = {"target": plan.target, "token_ids": token_ids, "layers": layers, "start": start}
+        origin["draft_vocab"] = plan.draft_vocab
     draft = cut(plan.target, layers, token_ids) if start is None else begin_from(start, plan.target, token_ids)
     return draft, origin
+
+
+def _check_shape(plan: DistillPlan, origin: dict[str, Any]) -> None:
+    """What a draft is cut from is settled when its training begins; to ask for something else then must not be lost."""
+    num_tokens = None if origin["token_ids"] is None else len(origin["token_ids"])
+    began = {"layers": origin["layers"], "start": origin["start"], "draft-vocab": origin.get("draft_vocab", num_tokens)}
+    asked = {"layers": plan.layers and list(plan.layers), "start": plan.start, "draft-vocab": plan.draft_vocab}
+    for flag, value in asked.items():
+        before = list(began[flag]) if isinstance(began[flag], tuple) else began[flag]
+        if value is not None and value != before:
+            raise ConfigurationError(
+                f"--{flag} is {value}, but the training in {plan.out} began with {before or 'the default'}; leave it "
+                "out, or begin in another folder"
+            )
 
 
 def _token_ids(plan: DistillPlan) -> tuple[int, ...]:

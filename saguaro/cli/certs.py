@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from saguaro.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -28,24 +30,37 @@ def certs(
         typer.Option(help="Name or address that services are dialled by, beside localhost."),
     ] = None,
 ) -> None:
-    """An authority (ca.pem), and for each role a certificate of it with its key, to listen with and to dial with."""
+    """An authority (ca.pem), and for each role a certificate of it with its key, to listen with and to dial with.
+
+    Nothing is overwritten: services that trust the authority in FOLDER would no longer know each other.
+    """
     try:
         write_certificates(folder, host or ())
     except ModuleNotFoundError:
-        sys.stderr.write("saguaro: `saguaro certs` needs the package cryptography: pip install 'saguaro[certs]'\n")
-        raise typer.Exit(1) from None
+        raise ConfigurationError(
+            "`saguaro certs` needs the package cryptography: pip install 'cryptography>=50,<51'"
+        ) from None
     except OSError as error:
-        sys.stderr.write(f"saguaro: cannot write certificates to {folder}: {error.strerror}\n")
-        raise typer.Exit(2) from None
+        raise ConfigurationError(f"cannot write certificates to {folder}: {error.strerror}") from None
     sys.stdout.write(f"{folder}: ca.pem, and NAME.pem with NAME.key for {', '.join(ROLES)}\n")
 
 
 def write_certificates(folder: Path, hosts: tuple[str, ...] | list[str] = ()) -> None:
-    """ca.pem and, by role, ROLE.pem and ROLE.key; the authority's own key is thrown away."""
+    """ca.pem and, by role, ROLE.pem and ROLE.key; the authority's own key is thrown away.
+
+    Raises ConfigurationError where one of them is there already.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
+    files = ["ca.pem", *(f"{role}{ending}" for role in ROLES for ending in (".pem", ".key"))]
+    there = [name for name in files if (folder / name).exists()]
+    if there:
+        raise ConfigurationError(
+            f"{folder} has {', '.join(there)} already; name another folder, or remove them, and restart the services "
+            "that use them with what is new"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     authority = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"Saguaro development authority {secrets.token_hex(4)}")  # two of one name are told apart badly
@@ -85,14 +100,14 @@ def _signed(request: x509.CertificateBuilder, authority: EllipticCurvePrivateKey
 def _write(path: Path, certificate: x509.Certificate) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    path.write_bytes(certificate.public_bytes(Encoding.PEM))
+    with path.open("xb") as file:
+        file.write(certificate.public_bytes(Encoding.PEM))
 
 
 def _write_key(path: Path, key: EllipticCurvePrivateKey) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(text)
 

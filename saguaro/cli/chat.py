@@ -21,7 +21,7 @@ from saguaro.client.requests import GenerateOptions
 from saguaro.errors import SaguaroError
 
 if TYPE_CHECKING:
-    from saguaro.cli.up import TrioOptions
+    from saguaro.cli.wiring import TrioOptions
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _PROMPT = "> "
@@ -37,27 +37,28 @@ class Manner:
     shows_provenance: bool = False
 
 
-def run_chat(services: Connection | TrioOptions, manner: Manner) -> int:
+def run_chat(services: Connection | TrioOptions, manner: Manner, api_key: str | None = None) -> int:
     """The exit code: 0; 1 where there is no gateway, or an answer from a pipe failed; 130 interrupted before it began.
 
-    `services` is a gateway that runs, or what trio to start.
+    `services` is a gateway that runs, or what trio to start; `api_key` is for the latter, should its settings ask for
+    one.
     """
     try:
-        return _at(services, manner) if isinstance(services, Connection) else _with_own(services, manner)
+        return _at(services, manner) if isinstance(services, Connection) else _with_own(services, manner, api_key)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except SaguaroError as error:
         return _fail(str(error))
 
 
-def _with_own(services: TrioOptions, manner: Manner) -> int:
+def _with_own(services: TrioOptions, manner: Manner, api_key: str | None) -> int:
     # To start services takes more than the base package has; to talk to them does not.
     from saguaro.cli.trio import ServiceDied
     from saguaro.cli.up import gateway_of
 
     try:
-        with gateway_of(services) as address:
-            return _at(Connection(address), manner)
+        with gateway_of(services, api_key) as gateway:
+            return _at(gateway, manner)
     except ServiceDied as error:
         return _fail(str(error))
 

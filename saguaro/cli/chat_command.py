@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads, draft_of
-from saguaro.cli.connection import ApiKey, Connection, TlsCa
+from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads
+from saguaro.cli.connection import ApiKey, Connection, TlsCa, refuse_beside
+from saguaro.cli.extras import require_packages
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,10 +33,10 @@ def chat(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 1024,
     model: Annotated[str, typer.Option(help="Name of the model. Default: the one that is served.")] = "",
     no_speculation: Annotated[bool, typer.Option("--no-speculation", help="Decode plainly.")] = False,
-    target: Target = "demo-target",
+    target: Target = None,
     draft: Draft = None,
     emulate: Emulate = None,
-    threads: Threads = "auto",
+    threads: Threads = None,
     lookahead: Lookahead = None,
     budget: Budget = None,
     config: Config = None,
@@ -58,18 +59,21 @@ def chat(
         seed=seed,
         shows_provenance=show_provenance,
     )
+    of_trio = {
+        "target": target,
+        "draft": draft,
+        "emulate": emulate,
+        "threads": threads,
+        "lookahead": lookahead,
+        "budget": budget,
+        "config": config,
+    }
     if server is not None:
+        refuse_beside("--server", of_trio)
         raise typer.Exit(run_chat(Connection(server, api_key, tls_ca), manner))
-    from saguaro.cli.up import TrioOptions
+    if tls_ca is not None:
+        raise typer.BadParameter("--tls-ca is for a running gateway: name it with --server")
+    require_packages("verifier", "speculator", "gateway")
+    from saguaro.cli.wiring import TrioOptions
 
-    trio = TrioOptions(
-        target=target,
-        draft=draft_of(target, draft),
-        emulate=emulate,
-        threads=threads,
-        lookahead=lookahead,
-        budget=budget,
-        config=config,
-        ports=None,
-    )
-    raise typer.Exit(run_chat(trio, manner))
+    raise typer.Exit(run_chat(TrioOptions(**of_trio), manner, api_key))  # type: ignore[arg-type]

@@ -105,6 +105,10 @@ def generate(
     """One answer of a running gateway."""
     from saguaro.cli.generate import run_generate
 
+    shown_in_json = {"--logprobs": logprobs, "--prompt-logprobs": prompt_logprobs, "--top-logprobs": bool(top_logprobs)}
+    if not as_json and any(shown_in_json.values()):
+        asked = ", ".join(flag for flag, is_given in shown_in_json.items() if is_given)
+        raise typer.BadParameter(f"{asked} would not be shown; they come with --json")
     code = run_generate(
         prompt,
         gateway=Connection(address, api_key, tls_ca),

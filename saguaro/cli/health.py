@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from saguaro.channel import Tls, open_channel
 
@@ -12,6 +11,8 @@ _TIMEOUT_SECONDS = 2.0
 
 def is_serving(address: str, tls: Tls | None = None) -> bool:
     """One question on a connection of its own; False also where nobody listens."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc  # not of the base package, which asks running gateways only
+
     with open_channel(address, tls, []) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(

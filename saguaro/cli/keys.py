@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +45,7 @@ def add(
     """Make a key, keep its hash in the file and print it, once: it cannot be shown again."""
     from saguaro.keys import KeyRecord, hash_of, new_key, read_keys, write_keys
 
-    with _faults_told():
+    with _faults_told(), _sole_writer(file):
         records = read_keys(file) if file.exists() else ()
         if any(record.name == name for record in records):
             raise ConfigurationError(f'{file} has a key "{name}" already; remove it first, or choose another name')
@@ -89,7 +91,7 @@ def remove(name: Name, file: File) -> None:
     """Take a key out of the file; gateways refuse it within a second."""
     from saguaro.keys import read_keys, write_keys
 
-    with _faults_told():
+    with _faults_told(), _sole_writer(file):
         records = read_keys(file)
         left = tuple(record for record in records if record.name != name)
         if len(left) == len(records):
@@ -105,3 +107,17 @@ def _faults_told() -> Iterator[None]:
     except ConfigurationError as error:
         sys.stderr.write(f"saguaro: {error}\n")
         raise typer.Exit(EXIT_BAD_INPUT) from None
+
+
+@contextmanager
+def _sole_writer(file: Path) -> Iterator[None]:
+    """Until the block ends no other `saguaro keys` changes what is in this folder: each would lose the other's key."""
+    try:
+        folder = os.open(file.parent, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigurationError(f"cannot open the folder of the keys file {file}: {error.strerror}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import typer
 
+from saguaro.cli.extras import require_packages
+
 _HELP = {
     "bench": "SSD, SD and plain decoding side by side; flags: `saguaro bench --help`.",
     "distill": "Make a draft for a target that has none; flags: `saguaro distill --help`.",
@@ -26,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _becoming(module: str) -> Callable[[typer.Context], None]:
     def become(context: typer.Context) -> None:
+        require_packages(module)
         # -P: a file named like the module in the current folder must not take its place.
         command = [sys.executable, "-P", "-m", module, *context.args]
         os.execv(command[0], command)

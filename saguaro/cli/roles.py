@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import typer
 
+from saguaro.cli.extras import require_packages
+
 # Role to the package that `python -m` runs.
 PACKAGES = {"speculator": "speculator_service", "verifier": "verifier_service", "gateway": "gateway"}
 
@@ -32,6 +34,7 @@ def add_to(app: typer.Typer) -> None:
 
 def _runner(role: str):  # type: ignore[no-untyped-def]
     def run(context: typer.Context) -> None:
+        require_packages(role)
         command = service_command(role, context.args)
         # The same process: signals and exit codes need no forwarding.
         os.execv(command[0], command)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,12 +13,11 @@ from typing import Self
 from saguaro.channel import Tls
 from saguaro.cli.health import is_serving
 from saguaro.cli.placement import place
+from saguaro.cli.ports import Hosts, Ports, dialled, joined
 from saguaro.cli.service_process import OnLine, OnProgress, ServiceProcess
 from saguaro.emulation.profile import load_profile
 from saguaro.emulation.tokenizer import tokenizer_folder
-from saguaro.errors import ConfigurationError
 
-_HOST = "127.0.0.1"
 _POLL_SECONDS = 0.1
 # Services drain for up to 10 s by default; then they are killed.
 _STOP_SECONDS = 15.0
@@ -30,66 +27,13 @@ class ServiceDied(Exception):
     """A service without which the trio cannot serve has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """Where each service listens, on the loopback."""
-
-    gateway: int = 50051
-    verifier: int = 50061
-    speculator: int = 50071
-    http: int = 8000  # the gateway's second
-    more_verifiers: tuple[int, ...] = ()
-
-    @classmethod
-    def free(cls, num_verifiers: int = 1) -> Ports:
-        """Ports that nobody holds now."""
-        sockets = [socket.socket() for _ in range(3 + num_verifiers)]
-        try:
-            for item in sockets:
-                item.bind((_HOST, 0))
-            gateway, verifier, speculator, http, *more = (int(item.getsockname()[1]) for item in sockets)
-            return cls(gateway, verifier, speculator, http, tuple(more))
-        finally:
-            for item in sockets:
-                item.close()
-
-    @classmethod
-    def fixed(cls, *, gateway: int, http: int, num_verifiers: int = 1) -> Ports:
-        """The usual ports, those of more verifiers after the first one's."""
-        first = cls().verifier
-        return cls(gateway=gateway, http=http, more_verifiers=tuple(range(first + 1, first + num_verifiers)))
-
-    @property
-    def verifiers(self) -> dict[str, int]:
-        """By the verifiers' names: "verifier", "verifier-2", "verifier-3", ..."""
-        more = {f"verifier-{number}": port for number, port in enumerate(self.more_verifiers, start=2)}
-        return {"verifier": self.verifier, **more}
-
-    def of(self, name: str) -> int:
-        """The port of a service by its name."""
-        return {"gateway": self.gateway, "speculator": self.speculator, **self.verifiers}[name]
-
-    def check_free(self) -> None:
-        """Raises ConfigurationError that names the service whose port is taken."""
-        held = [("gateway", self.gateway), ("speculator", self.speculator), ("gateway", self.http)]
-        for role, port in (*self.verifiers.items(), *held):
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((_HOST, port))
-                except OSError as error:
-                    raise ConfigurationError(
-                        f"the {role}'s port {port} cannot be had: {error.strerror}; is a trio running already? "
-                        "`--ports auto` takes free ports"
-                    ) from None
-
-
 class Trio:
-    """A context manager: started and serving inside of the block, ended after it.
+    """A context manager: started and serving inside of the block, ended after it. Whoever cannot start ends all.
 
-    `ports` None takes free ones. `draft` None starts no speculator. `emulate` names a profile to emulate in place of
-    `target` and `draft`; ConfigurationError if there is none. Extra flags win over those that the trio sets. Verifiers
-    are those that `ports` has, else `num_verifiers`; they share the cores of one, and one of them has to live.
+    `ports` None takes free ones; `hosts` are where they listen. `draft` None starts no speculator. `emulate` names a
+    profile to emulate in place of `target` and `draft`; ConfigurationError if there is none. Extra flags win over those
+    that the trio sets. Verifiers are those that `ports` has, else `num_verifiers`; they share the cores of one, and
+    after the start one of them has to live.
     `tls` is what all are dialled with, where flags give their ports certificates.
     Must be entered on a thread that outlives it: the kernel ties the children's lives to that thread.
     """
@@ -101,6 +45,7 @@ class Trio:
         draft: str | None = "demo-draft",
         emulate: str | None = None,
         ports: Ports | None = None,
+        hosts: Hosts = Hosts(),
         num_verifiers: int = 1,
         threads: str = "auto",
         verifier_flags: Sequence[str] = (),
@@ -114,6 +59,7 @@ class Trio:
     ) -> None:
         self._fixed_ports = ports
         self.ports = ports or Ports.free(num_verifiers)
+        self.hosts = hosts
         # Emulated devices compute nothing; on a core of its own a service's threads would only wait for each other.
         cores = sorted(os.sched_getaffinity(0)) if emulate is None or threads != "auto" else []
         placement = place(threads, cores)
@@ -123,21 +69,24 @@ class Trio:
         self._flags: dict[str, list[str]] = {}
         if draft is not None:
             self._flags["speculator"] = [
-                *("--port", str(self.ports.speculator), "--draft", draft, "--target", target),
+                *("--host", hosts.speculator, "--port", str(self.ports.speculator)),
+                *("--draft", draft, "--target", target),
                 *placement.speculator.flags(),
                 *emulation,
                 *speculator_flags,
             ]
         for name, port in self.ports.verifiers.items():
             self._flags[name] = [
-                *("--port", str(port), "--target", target, "--speculator", speculator),
+                *("--host", hosts.verifier, "--port", str(port)),
+                *("--target", target, "--speculator", speculator),
                 *placement.verifier.flags(),
                 *emulation,
                 *verifier_flags,
             ]
         verifiers = ",".join(map(self.address, self.ports.verifiers))
         self._flags["gateway"] = [
-            *("--port", str(self.ports.gateway), "--http-port", str(self.ports.http)),
+            *("--host", hosts.gateway, "--port", str(self.ports.gateway)),
+            *("--http-port", "none" if self.ports.http is None else str(self.ports.http)),
             *("--verifier", verifiers, "--tokenizer", tokenizer),
             *gateway_flags,
         ]
@@ -151,34 +100,36 @@ class Trio:
     @property
     def gateway_address(self) -> str:
         """host:port of the gateway."""
-        return f"{_HOST}:{self.ports.gateway}"
+        return self.address("gateway")
 
     @property
     def http_url(self) -> str:
-        """Where OpenAI's API is: what its clients call base_url."""
-        return f"http://{_HOST}:{self.ports.http}/v1"
+        """Where OpenAI's API is: what its clients call base_url. Only of a gateway that has an HTTP port."""
+        assert self.ports.http is not None, "the gateway has no HTTP port"
+        return f"http://{joined(dialled(self.hosts.gateway), self.ports.http)}/v1"
 
     @property
     def verifier_address(self) -> str:
         """host:port of the first verifier."""
-        return f"{_HOST}:{self.ports.verifier}"
+        return self.address("verifier")
 
     @property
     def speculator_address(self) -> str:
         """host:port of the speculator, whether one is started or not."""
-        return f"{_HOST}:{self.ports.speculator}"
+        return self.address("speculator")
 
     def address(self, name: str) -> str:
-        """host:port of a service by its name."""
-        return f"{_HOST}:{self.ports.of(name)}"
+        """host:port by which this machine reaches a service, by its name."""
+        return joined(dialled(self.hosts.of(name)), self.ports.of(name))
 
     def __enter__(self) -> Self:
         if self._fixed_ports is not None:
-            self._fixed_ports.check_free()
+            self._fixed_ports.check_free(self.hosts, with_speculator="speculator" in self._flags)
         try:
             for role in self._flags:
                 self.start(role)
-            self.wait_until_serving()
+            # A draft that cannot be had, or a second verifier: whoever asked for it wants to know now.
+            self._wait_until_serving(needed=self.processes)
         except BaseException:
             self.stop()
             raise
@@ -214,10 +165,14 @@ class Trio:
 
     def wait_until_serving(self) -> None:
         """Wait for every service that lives; raises ServiceDied as `check_alive` does, or where time is up."""
+        self._wait_until_serving(needed=())
+
+    def _wait_until_serving(self, needed: Collection[str]) -> None:
+        """The same, and ServiceDied for any of `needed` that ends before all serve."""
         deadline = time.monotonic() + self._start_seconds
         waiting = list(self.processes)
         while waiting:
-            self.check_alive()
+            self._check_alive(needed)
             # A speculator that died leaves a trio that serves undrafted.
             waiting = [
                 role
@@ -228,14 +183,18 @@ class Trio:
                 raise ServiceDied(f"not serving after {self._start_seconds:g} s: {', '.join(waiting)}")
             if waiting:
                 time.sleep(_POLL_SECONDS)
-        self.check_alive()  # who died in the last look was not waited for
+        self._check_alive(needed)  # who died in the last look was not waited for
 
     def check_alive(self) -> None:
         """Raises ServiceDied where all verifiers, or the gateway, have ended."""
-        verifiers = [self.processes[name] for name in self.ports.verifiers]
-        if any(process.exit_code is None for process in verifiers):
+        self._check_alive(needed=())
+
+    def _check_alive(self, needed: Collection[str]) -> None:
+        verifiers = list(self.ports.verifiers)
+        if any(self.processes[name].exit_code is None for name in verifiers):
             verifiers = []
-        for process in (*verifiers, self.processes["gateway"]):
+        for name in dict.fromkeys((*needed, *verifiers, "gateway")):
+            process = self.processes[name]
             if process.exit_code is not None:
                 raise ServiceDied(
                     f"the {process.name} ended with {process.describe_end()}\n{process.last_words}".rstrip()

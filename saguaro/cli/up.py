@@ -7,93 +7,64 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
 
+from saguaro.cli.banner import banner
 from saguaro.cli.connection import Connection
 from saguaro.cli.display import Display
 from saguaro.cli.generate import answer_prompt
-from saguaro.cli.trio import Ports, ServiceDied, Trio
+from saguaro.cli.trio import ServiceDied, Trio
+from saguaro.cli.wiring import TrioOptions, Wiring
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import ConfigurationError, SaguaroError
 
 _LOOK_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class TrioOptions:
-    """What the commands that start a trio let a user choose."""
-
-    target: str = "demo-target"
-    draft: str | None = "demo-draft"
-    emulate: str | None = None
-    threads: str = "auto"
-    lookahead: int | None = None
-    budget: int | None = None
-    policy: str | None = None
-    config: Path | None = None
-    ports: Ports | None = field(default_factory=Ports)
-    num_verifiers: int = 1  # on free ports; others say how many they are
-
-    def trio(self, display: Display) -> Trio:
-        """A trio that is not started yet, shown by `display`."""
-        shared = [] if self.config is None else ["--config", str(self.config)]
-        verifier = list(shared)
-        for flag, value in (("--lookahead", self.lookahead), ("--budget", self.budget), ("--policy", self.policy)):
-            if value is not None:
-                verifier += [flag, str(value)]
-        return Trio(
-            target=self.target,
-            draft=self.draft,
-            emulate=self.emulate,
-            ports=self.ports,
-            num_verifiers=self.num_verifiers,
-            threads=self.threads,
-            verifier_flags=verifier,
-            speculator_flags=shared,
-            gateway_flags=shared,
-            on_line=display.on_line,
-            on_progress=display.on_progress,
-        )
-
-
 def run_up(options: TrioOptions) -> int:
     """Serve until Ctrl-C or SIGTERM: exit code 0. The last verifier or the gateway that dies ends all: exit code 1."""
-    with _reported() as codes, Display(Console(stderr=True)) as display, options.trio(display) as trio:
-        display.stop_bars()
-        display.say("saguaro is up; Ctrl-C ends it")
-        for role in trio.processes:
-            display.say(f"  {role:<11} {trio.address(role)}")
-        display.say(f"  {'OpenAI API':<11} {trio.http_url}")
-        if trio.gateway_address.endswith(f":{Ports().gateway}"):
-            display.say('ask it: saguaro generate "What is a saguaro?"')
-        else:
-            display.say(f'ask it: saguaro generate --address {trio.gateway_address} "What is a saguaro?"')
-        _watch(trio, display)
+    with _reported() as codes, Display(Console(stderr=True)) as display:
+        wiring = Wiring(options)
+        with _trio(wiring, display) as trio:
+            display.stop_bars()
+            for line in banner(trio, wiring.gateway):
+                display.say(line)
+            _watch(trio, display)
     return codes[0]
 
 
-def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions) -> int:
+def _trio(wiring: Wiring, display: Display) -> Trio:
+    """A trio that is not started yet, shown by `display`."""
+    for line in wiring.not_used:
+        display.say(f"saguaro: {line}")
+    return Trio(**wiring.arguments, on_line=display.on_line, on_progress=display.on_progress)
+
+
+def run_demo(options: TrioOptions, prompt: str, generate: GenerateOptions, api_key: str | None = None) -> int:
     """Trio up, one answer and its table, trio down."""
-    with _reported() as codes, Display(Console(stderr=True), quiet=True) as display, options.trio(display) as trio:
+    with (
+        _reported() as codes,
+        Display(Console(stderr=True), quiet=True) as display,
+        _trio(Wiring(options), display) as trio,
+    ):
         display.stop_bars()
         display.say(f"> {prompt}")
-        answer_prompt(prompt, gateway=Connection(trio.gateway_address), raw=False, as_json=False, options=generate)
+        gateway = Connection(trio.gateway_address, api_key)
+        answer_prompt(prompt, gateway=gateway, raw=False, as_json=False, options=generate)
     return codes[0]
 
 
 @contextlib.contextmanager
-def gateway_of(services: str | TrioOptions) -> Iterator[str]:
-    """Address of a gateway: that of running services, or of a trio that lives as long as the block."""
-    if isinstance(services, str):
+def gateway_of(services: Connection | TrioOptions, api_key: str | None = None) -> Iterator[Connection]:
+    """A gateway that runs, or that of a trio that lives as long as the block, asked with `api_key`."""
+    if isinstance(services, Connection):
         yield services
         return
-    with Display(Console(stderr=True), quiet=True) as display, services.trio(display) as trio:
+    with Display(Console(stderr=True), quiet=True) as display, _trio(Wiring(services), display) as trio:
         display.stop_bars()
-        yield trio.gateway_address
+        yield Connection(trio.gateway_address, api_key)
 
 
 def _watch(trio: Trio, display: Display) -> None:

@@ -13,10 +13,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from saguaro.cli.connection import Connection
 from saguaro.cli.exactness import FALSE_ALARMS_ONE_IN, Verdict, verify
 from saguaro.cli.trio import ServiceDied
-from saguaro.cli.up import TrioOptions, gateway_of
-from saguaro.client import Client
+from saguaro.cli.up import gateway_of
+from saguaro.cli.wiring import TrioOptions
+from saguaro.client import Client, Retry
 from saguaro.client.requests import GenerateOptions
 from saguaro.errors import InvalidRequest, SaguaroError, Unavailable
 from saguaro.types import AcceptanceMode
@@ -37,14 +39,21 @@ _LOOK_SECONDS = 0.1
 
 
 def run_verify_exact(
-    services: str | TrioOptions, prompts: Sequence[str], options: GenerateOptions, *, num_samples: int, as_json: bool
+    services: Connection | TrioOptions,
+    prompts: Sequence[str],
+    options: GenerateOptions,
+    *,
+    num_samples: int,
+    as_json: bool,
+    api_key: str | None = None,
 ) -> int:
     """The exit code: 0 equal, 1 different, 2 could not run, 130 interrupted.
 
-    `services` is a gateway's address, or what trio to start. Nothing is proved where nothing was speculated: that is 2.
+    `services` is a gateway that runs, or what trio to start; `api_key` is for the latter. Nothing is proved where
+    nothing was speculated: that is 2.
     """
     try:
-        with gateway_of(services) as address, Client(address) as client:
+        with gateway_of(services, api_key) as gateway, gateway.client(Retry()) as client:
             _wait_until_speculating(client)
             console = Console(stderr=True)
             with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

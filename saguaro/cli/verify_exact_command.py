@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
-from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads, draft_of
+from saguaro.cli.commands import Budget, Config, Draft, Emulate, Lookahead, Target, Threads
+from saguaro.cli.connection import ApiKey, Connection, TlsCa, refuse_beside
+from saguaro.cli.extras import require_packages
+
+_LOOKAHEAD, _BUDGET = 4, 16
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,6 +26,8 @@ def verify_exact(
     address: Annotated[
         str | None, typer.Option(help="host:port of a running gateway. Default: a trio of its own on free ports.")
     ] = None,
+    api_key: ApiKey = None,
+    tls_ca: TlsCa = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     acceptance: Annotated[
         str | None, typer.Option(help="Of draft tokens: coupled or rejection. Default: the service's.")
@@ -33,12 +39,12 @@ def verify_exact(
         int, typer.Option(min=50, help="Answers of each prompt, each way, where laws are compared (rejection mode).")
     ] = 1000,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else, on stdout.")] = False,
-    target: Target = "demo-target",
+    target: Target = None,
     draft: Draft = None,
     emulate: Emulate = None,
-    threads: Threads = "auto",
-    lookahead: Lookahead = 4,
-    budget: Budget = 16,
+    threads: Threads = None,
+    lookahead: Lookahead = None,
+    budget: Budget = None,
     config: Config = None,
 ) -> None:
     """Answer prompts with speculation and without, and compare them token for token.
@@ -46,29 +52,30 @@ def verify_exact(
     Exit code: 0 equal, 1 different, 2 could not run. Answers in rejection mode must follow the same law instead; a
     chi-square test over many seeds says whether they do.
     """
-    from saguaro.cli.up import TrioOptions
+    of_trio = {"target": target, "draft": draft, "emulate": emulate, "threads": threads, "config": config}
+    if address is not None:
+        refuse_beside("--address", {**of_trio, "lookahead": lookahead, "budget": budget})
+    elif tls_ca is not None:
+        raise typer.BadParameter("--tls-ca is for a running gateway: name it with --address")
+    else:
+        require_packages("verifier", "speculator", "gateway")
     from saguaro.cli.verify_exact import read_prompts, run_verify_exact
+    from saguaro.cli.wiring import TrioOptions
     from saguaro.errors import InvalidRequest
 
-    trio = TrioOptions(
-        target=target,
-        draft=draft_of(target, draft),
-        emulate=emulate,
-        threads=threads,
-        # Always: a policy that found plain decoding faster here would leave nothing to verify.
-        policy=f"fixed:{lookahead},{budget},inf",
-        config=config,
-        ports=None,
-    )
+    # Always: a policy that found plain decoding faster here would leave nothing to verify.
+    policy = f"fixed:{_LOOKAHEAD if lookahead is None else lookahead},{_BUDGET if budget is None else budget},inf"
+    trio = TrioOptions(**of_trio, policy=policy)  # type: ignore[arg-type]
     try:
         texts = read_prompts(prompts)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from None
     code = run_verify_exact(
-        address or trio,
+        trio if address is None else Connection(address, api_key, tls_ca),
         texts,
         {"temperature": temperature, "acceptance": acceptance, "seed": seed, "n": n, "max_tokens": max_tokens},
         num_samples=samples,
         as_json=as_json,
+        api_key=api_key,
     )
     raise typer.Exit(code)

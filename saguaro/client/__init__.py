@@ -18,7 +18,7 @@ Errors are those of `saguaro.errors`, each a class of its own:
     ...     print(error.field, "|", error)
     sampling.temperature | temperature is -1; it must be from 0 (greedy) to 100
 
-It needs no model library: `pip install saguaro` is all.
+It needs no model library: the base package is all.
 """
 
 from saguaro.answers import AnswerDelta, ChatMessage, ServedModel

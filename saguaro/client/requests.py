@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
@@ -91,7 +92,11 @@ class GenerateOptions(TypedDict, total=False):
 
 
 def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRequest:
-    """Raises InvalidRequest for what the contract's types cannot hold, or what no gateway would take."""
+    """Raises InvalidRequest for what the contract's types cannot hold, or what no gateway would take.
+
+    TypeError for a name that is no option, as Python has it for keyword arguments.
+    """
+    _check_names(options)
     stop = options.get("stop", ())
     use = tool_use_of(
         options.get("tools", ()), options.get("tool_choice", "auto"), options.get("parallel_tool_calls", True)
@@ -120,6 +125,17 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
         raise InvalidRequest("chat.tools", "tools are given, but the prompt is no chat; give messages")
     validate_answer_request(request)
     return answer_request_to_proto(request)
+
+
+def _check_names(options: Mapping[str, object]) -> None:
+    """A misspelt option must not be an absent one."""
+    known = GenerateOptions.__annotations__.keys()
+    for name in options:
+        if name not in known:
+            # `timeout_seconds` is no option of the request, but of the call; who writes `timeout` means it.
+            close = difflib.get_close_matches(name, [*known, "timeout_seconds"], n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else f"; it takes timeout_seconds, {', '.join(known)}"
+            raise TypeError(f"generate() got an unexpected keyword argument '{name}'{hint}")
 
 
 def session_request(messages: Sequence[MessageLike], model: str) -> pb.CreateSessionRequest:

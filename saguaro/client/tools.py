@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +36,10 @@ def _tool(tool: ToolLike) -> Tool:
         raise InvalidRequest(
             "chat.tools", f'{tool!r} is not a tool: give {{"type": "function", "function": {{"name": ...}}}}'
         )
+    _check_names(tool, ("type", "function"))
+    _check_names(function, ("name", "description", "parameters", "strict"))
+    if tool.get("type", "function") != "function":
+        raise InvalidRequest("chat.tools", f'the type of a tool is {tool["type"]!r}; it can only be "function"')
     parameters = function.get("parameters")
     return Tool(
         function["name"],
@@ -42,6 +47,15 @@ def _tool(tool: ToolLike) -> Tool:
         "" if parameters is None else _text(parameters),
         bool(function.get("strict")),
     )
+
+
+def _check_names(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """A misspelt key must not be an absent one."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"it can have {', '.join(known)}"
+            raise InvalidRequest("chat.tools", f'a tool has the key "{name}"; {hint}')
 
 
 def _text(parameters: object) -> str:

@@ -4,7 +4,7 @@ from saguaro.config.cores import parse_cores
 from saguaro.config.gateway import SETTINGS, GatewaySettings
 from saguaro.config.policy import ClassPolicySettings, PolicySettings, policy_document, policy_report_document
 from saguaro.config.services import ModelSettings, ServiceSettings, SpeculatorSettings, VerifierSettings
-from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings
+from saguaro.config.sources import environment_name, flag_name, load_settings, read_settings, refuse_unknown_variables
 from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "policy_report_document",
     "load_settings",
     "read_settings",
+    "refuse_unknown_variables",
     "parse_cores",
     "flag_name",
     "environment_name",

@@ -26,7 +26,7 @@ from saguaro.errors import ConfigurationError
 Settings = TypeVar("Settings", bound=ServiceSettings)
 
 _CONFIG_VARIABLE = "SAGUARO_CONFIG"
-_OTHER_VARIABLES = (_CONFIG_VARIABLE, "SAGUARO_CACHE")
+_OTHER_VARIABLES = (_CONFIG_VARIABLE, "SAGUARO_CACHE", "SAGUARO_API_KEY")  # the last one of commands that ask
 
 
 def load_settings(kind: type[Settings], argv: Sequence[str]) -> Settings:
@@ -41,7 +41,7 @@ def load_settings(kind: type[Settings], argv: Sequence[str]) -> Settings:
 def read_settings(kind: type[Settings], argv: Sequence[str]) -> Settings:
     """Merge all sources. Raises ConfigurationError that names the setting, its source and what would work."""
     flags = _read_flags(kind, argv)
-    _refuse_unknown_variables(os.environ)
+    refuse_unknown_variables()
     config = flags.pop("config", None) or os.environ.get(_CONFIG_VARIABLE)
     from_file = _read_file(Path(config), kind.role) if config else {}
     from_environment = EnvSettingsSource(kind)()
@@ -104,10 +104,11 @@ def _help(kind: type[ServiceSettings], name: str, field: FieldInfo) -> str:
     return f"{field.description}\n  {default}${environment_name(kind, name)}".replace("%", "%%")
 
 
-def _refuse_unknown_variables(names: Iterable[str]) -> None:
+def refuse_unknown_variables() -> None:
+    """Raises ConfigurationError for a variable of the environment that begins as ours do and is none of them."""
     known = [environment_name(kind, field) for kind in SETTINGS for field in kind.model_fields]
     known.extend(_OTHER_VARIABLES)
-    for name in sorted(names):
+    for name in sorted(os.environ):
         if name.upper().startswith("SAGUARO_") and name.upper() not in known:
             raise ConfigurationError(f"unknown environment variable {name}{_nearest(name.upper(), known)}")
 

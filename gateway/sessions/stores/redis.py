@@ -88,7 +88,7 @@ class RedisStore:
             from redis.exceptions import RedisError
         except ImportError:
             raise ConfigurationError(
-                f"session_store {self._shown(url)} needs another package: pip install 'saguaro[redis]'"
+                f"session_store {self._shown(url)} needs another package: pip install 'redis>=8,<9'"
             ) from None
         self.lease_seconds = limits.lease_seconds
         self._max_sessions = limits.max_sessions

@@ -31,7 +31,8 @@ async def main() -> None:
     def register(server: Any) -> list[str]:
         return []
 
-    await serve(GatewaySettings(port=int(argv[argv.index("--port") + 1])), register, role=role)
+    host, port = (argv[argv.index(flag) + 1] for flag in ("--host", "--port"))
+    await serve(GatewaySettings(host=host, port=int(port)), register, role=role)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,17 @@ def test_a_broken_file_is_one_sentence_with_the_place_and_without_what_stands_th
     assert message.lower() in str(refused.value).lower()
     assert "secret" not in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_keys_that_are_added_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    # Slow between reading and writing, so that all of them meet there.
+    program = (
+        "import sys, time, saguaro.keys as keys; write = keys.write_keys; "
+        "keys.write_keys = lambda *given: (time.sleep(0.5), write(*given)); "
+        "from saguaro.cli.keys import keys_app; keys_app(['add', sys.argv[1], '--file', sys.argv[2]])"
+    )
+    names = ["ann", "bob", "cy"]
+    adding = [subprocess.Popen([sys.executable, "-c", program, name, str(file)]) for name in names]
+    assert [process.wait(60) for process in adding] == [0, 0, 0]
+    assert sorted(record.name for record in read_keys(file)) == names

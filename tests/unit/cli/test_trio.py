@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from saguaro.cli.placement import Placement, TrioPlacement, place
-from saguaro.cli.trio import Ports, ServiceDied, Trio
+from saguaro.cli.ports import Ports
+from saguaro.cli.trio import ServiceDied, Trio
+from saguaro.cli.wiring import TrioOptions, Wiring
 from saguaro.errors import ConfigurationError
 from saguaro.progress import Progress
-from tests.unit.cli.conftest import ROOT
-
-WITH_FAKES = (
-    "import sys; from saguaro.cli import roles, main; "
-    "roles.PACKAGES.update(dict.fromkeys(roles.PACKAGES, 'tests.unit.cli.fake_service')); "
-)
+from tests.unit.cli.upping import end_of, start_up
 
 
 def is_gone(pid: int) -> bool:
@@ -84,10 +77,12 @@ def test_a_verifier_that_cannot_start_ends_the_start_with_its_last_words(monkeyp
 
 
 @pytest.mark.usefixtures("fake_services")
-def test_a_speculator_that_cannot_start_does_not_keep_the_others_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_speculator_that_cannot_start_ends_the_start_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_DIES", "speculator")
-    with Trio() as trio:
-        assert trio.processes["speculator"].describe_end() == "exit code 3"
+    trio = Trio()
+    with pytest.raises(ServiceDied, match="the speculator ended with exit code 3\nno model at /x"), trio:
+        pass
+    assert all(process.exit_code is not None for process in trio.processes.values())
 
 
 @pytest.mark.usefixtures("fake_services")
@@ -113,7 +108,8 @@ def test_of_two_verifiers_either_may_die_and_the_gateway_knows_both(tmp_path: Pa
 
 
 def test_the_usual_ports_of_more_verifiers_follow_the_first_one_s() -> None:
-    ports = Ports.fixed(gateway=1, http=2, num_verifiers=3)
+    ports = Wiring(TrioOptions(ports="fixed", port=1, http_port="2", num_verifiers=3)).ports
+    assert (ports.gateway, ports.http) == (1, 2)
     assert ports.verifiers == {"verifier": 50061, "verifier-2": 50062, "verifier-3": 50063}
     assert (ports.of("gateway"), ports.of("speculator"), ports.of("verifier-3")) == (1, 50071, 50063)
 
@@ -127,33 +123,9 @@ def test_a_taken_port_is_named_with_its_service() -> None:
             Ports(gateway=Ports.free().gateway, verifier=port, speculator=Ports.free().speculator).check_free()
 
 
-def start_up(*flags: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """`saguaro up` with fakes, and the pids of its children once it serves."""
-    program = f"{WITH_FAKES} sys.argv[1:] = {['up', '--ports', 'auto', *flags]!r}; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stderr is not None
-    said = list(itertools.takewhile(lambda line: "ask it:" not in line, process.stderr))
-    assert any(re.search(r"OpenAI API +http://127\.0\.0\.1:\d+/v1$", line) for line in said)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    assert len(children) == 3
-    return process, [int(pid) for pid in children]
-
-
-def end_of(process: subprocess.Popen[str]) -> tuple[int, str]:
-    assert process.stderr is not None
-    _, rest = process.communicate(timeout=30)
-    return process.returncode, rest
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_up_with_code_0_and_all_its_services(number: signal.Signals) -> None:
-    process, children = start_up()
+    process, children, _ = start_up("--ports", "auto")
     process.send_signal(number)
     code, rest = end_of(process)
     assert (code, "Traceback" in rest) == (0, False)
@@ -161,14 +133,14 @@ def test_a_signal_ends_up_with_code_0_and_all_its_services(number: signal.Signal
 
 
 def test_services_die_with_a_parent_that_had_no_time_to_end_them() -> None:
-    process, children = start_up()
+    process, children, _ = start_up("--ports", "auto")
     process.kill()
     wait_until_gone(children)
     end_of(process)
 
 
 def test_up_warns_of_a_dead_speculator_and_ends_with_code_1_for_a_dead_verifier() -> None:
-    process, children = start_up()
+    process, children, _ = start_up("--ports", "auto")
     assert process.stderr is not None
     by_role = {_role(pid): pid for pid in children}
     os.kill(by_role["speculator"], signal.SIGKILL)

@@ -1,11 +1,16 @@
 """The command's errors, each before any work."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from distill import session
 from distill.__main__ import app
+from distill.checkpoint import Progress, State
+from distill.plan import DistillPlan
+from saguaro.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,27 @@ def test_a_target_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["--target", "/nonexistent/model", "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "no model at /nonexistent/model" in result.stderr
+
+
+def test_resume_with_nothing_to_go_on_with_is_refused(target: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["--target", str(target), "--out", str(tmp_path / "typo"), "--resume"])
+    assert result.exit_code == 2
+    assert "--resume goes on where --out was left, but there is no folder" in result.stderr
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"layers": (0, 1)}, r"--layers is \[0, 1\], but the training in .* began with \[0\]"),
+        ({"start": "other"}, "--start is other, but the training in .* began with the default"),
+        ({"draft_vocab": 64}, "--draft-vocab is 64, but the training in .* began with 32"),
+    ],
+)
+def test_another_shape_than_the_training_began_with_is_refused(
+    asked: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    origin = {"target": "t", "layers": [0], "start": None, "token_ids": list(range(32))}
+    state = State(Progress(), {}, {}, origin)
+    with pytest.raises(ConfigurationError, match=message):
+        session._draft(DistillPlan("t", tmp_path, **asked), state)

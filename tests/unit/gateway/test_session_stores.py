@@ -275,7 +275,7 @@ def test_the_event_loop_goes_on_while_another_gateway_writes_to_the_file(tmp_pat
 
 def test_without_the_client_library_the_setting_is_refused_with_what_to_install(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    with pytest.raises(ConfigurationError, match=r"redis://far:6379/0 needs .* pip install 'saguaro\[redis\]'"):
+    with pytest.raises(ConfigurationError, match=r"redis://far:6379/0 needs .* pip install 'redis>=8,<9'"):
         open_store("redis://me:hunter2@far:6379/0", LIMITS)
 
 
