@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.calibration import calibrate
+from saguaro.engine.engine_health import keep_engine_ready
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
-from saguaro.errors import InvalidRequest, SequenceFault
+from saguaro.engine.watched_runner import probe
+from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault
 from saguaro.server import GenerationHandle, dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
@@ -84,7 +86,13 @@ class VerifierWorker:
             auditor=self._auditor,
             wake=lambda: self._thread.wake(),
         )
-        self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
+        self._thread = EngineThread(
+            "decode-loop",
+            self.loop.step,
+            self.loop.fail_running,
+            probe=lambda: probe(self._runner),
+            watch=self._runner.watch,
+        )
         await asyncio.to_thread(calibrate, self._runner, self._policies.forward, _CALIBRATED_ROWS)
         self._eos_token_ids = frozenset(model.eos_token_ids)
         self.identity = self._identity_of(model.identity)
@@ -104,6 +112,20 @@ class VerifierWorker:
             self.speculations.detached_reason = (
                 "the verifier's lookahead is 0" if settings.speculator else "no speculator is configured"
             )
+
+    async def keep_ready(self, say_ready: Callable[[bool], Awaitable[None]]) -> None:
+        """Health follows the engine. Raises ServiceFault where engine or link cannot go on."""
+        health = asyncio.ensure_future(keep_engine_ready(self._thread, say_ready))
+        link = self._link_task
+        try:
+            await asyncio.wait([health] if link is None else [health, link], return_when=asyncio.FIRST_COMPLETED)
+            if link is not None and link.done():
+                cause = None if link.cancelled() else link.exception()
+                raise ServiceFault("the task that keeps the link to the speculator has ended") from cause
+            await health
+        finally:
+            health.cancel()
+            await asyncio.gather(health, return_exceptions=True)
 
     async def stop(self) -> None:
         """End the link and the engine thread; harmless when `start` did not finish."""
