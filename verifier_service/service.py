@@ -9,16 +9,19 @@ from dataclasses import replace
 
 import grpc
 
+from saguaro.engine.grammar import ConstraintState
 from saguaro.errors import InvalidRequest
 from saguaro.server import GenerationHandle, Relay
 from saguaro.types import (
     EventSink,
+    FinishReason,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
     ModelIdentity,
     Resumption,
+    SpeculationReport,
 )
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
@@ -75,6 +78,17 @@ def validate_resumption(request: GenerationRequest, resumption: Resumption, mode
         raise InvalidRequest(
             "generation.prompt_logprobs", "prompt_logprobs is true beside emitted tokens, which come after them"
         )
+
+
+def _never_begun(generation: GenerationRequest) -> GenerationFinished:
+    """The last event of a generation that was aborted before the decode loop had it."""
+    num_emitted = 0 if generation.resumption is None else len(generation.resumption.token_ids)
+    report = SpeculationReport(speculating=False, reason="the request was aborted before it began")
+    return GenerationFinished(FinishReason.ABORTED, len(generation.prompt), num_emitted, 0, report)
+
+
+def _nothing() -> None:
+    """What there is to stop of a generation that never began."""
 
 
 class VerifierService(VerifierServiceServicer):
@@ -138,11 +152,18 @@ class VerifierService(VerifierServiceServicer):
         validate(generation, self._worker.identity)
         acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
-        constraint = await self._worker.compile(generation)
         request_id = generation.request_id
         if request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{request_id}" runs already')
-        handle = self._worker.submit(generation, sink, constraint)
+        with contextlib.ExitStack() as if_not_begun:
+            if_not_begun.callback(self._stops.pop, request_id, None)
+            constraint = await self._compiled(generation)
+            if isinstance(constraint, GenerationFinished):
+                sink(GenerationStarted(generation.sampling.seed, acceptance))
+                sink(constraint)
+                return GenerationHandle(stop=_nothing, abort=_nothing)
+            handle = self._worker.submit(generation, sink, constraint)
+            if_not_begun.pop_all()
         self._stops[request_id] = handle.stop
         sink(GenerationStarted(generation.sampling.seed, acceptance))
 
@@ -152,6 +173,22 @@ class VerifierService(VerifierServiceServicer):
             handle.abort()
 
         return GenerationHandle(stop=handle.stop, abort=abort)
+
+    async def _compiled(self, generation: GenerationRequest) -> ConstraintState | GenerationFinished | None:
+        """The request's constraint, if it has one; its last event where it is aborted meanwhile."""
+        stopped = asyncio.Event()
+        self._stops[generation.request_id] = stopped.set
+        if generation.sampling.constraint is None:
+            return None
+        compiling = asyncio.ensure_future(self._worker.compile(generation))
+        stopping = asyncio.ensure_future(stopped.wait())
+        try:
+            await asyncio.wait((compiling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return _never_begun(generation) if stopped.is_set() else await compiling
+        finally:
+            compiling.cancel()
+            stopping.cancel()
+            await asyncio.gather(compiling, stopping, return_exceptions=True)
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
         """End a generation: its stream ends with Finished. Unknown ids are fine."""
@@ -170,10 +207,7 @@ class VerifierService(VerifierServiceServicer):
         """Change how far the verifier speculates; nothing changes where a part of it is refused."""
         changes = policy_changes_from_proto(request.classes)
         validate_policies(changes)
-        if request.policy:
-            await self._worker.set_planner(request.policy)
-        if changes:
-            await self._worker.keep_to(self._worker.info.classes.changed(changes))
+        await self._worker.change_policy(request.policy, changes)
         return pb.SetPolicyResponse()
 
     async def GetLoad(self, request: pb.GetLoadRequest, context: grpc.aio.ServicerContext) -> pb.GetLoadResponse:

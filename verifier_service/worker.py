@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from saguaro.config import VerifierSettings
@@ -16,11 +18,12 @@ from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
 from saguaro.engine.watched_runner import probe
-from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault
+from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault, Unavailable
 from saguaro.server import GenerationHandle, dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
+    ClassPolicy,
     EventSink,
     GenerationEvent,
     GenerationRequest,
@@ -28,7 +31,6 @@ from saguaro.types import (
     SpeculatorFrame,
     SpeculatorInfo,
     TrafficClass,
-    TrafficPolicy,
     VerifierInfo,
 )
 from verifier_service.audit import Auditor
@@ -39,6 +41,9 @@ from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
 
+log = logging.getLogger(__name__)
+
+_ENGINE_SECONDS = 10.0  # for the engine thread to take a change between two steps
 _CALIBRATED_ROWS = (1, 2, 3, 5, 9, 17)  # verifications of few sequences
 
 
@@ -216,24 +221,34 @@ class VerifierWorker:
             constraint=constraint,
         )
 
-    async def set_planner(self, text: str) -> None:
-        """Plan by "auto" or "fixed:.." from the next step on; returns when it is in force. Raises InvalidRequest."""
-        planner, budget = self._policies.planner(text)
-        await self._on_engine_thread(lambda: self.speculations.follow(planner, budget))
+    async def change_policy(self, plan: str, changes: Mapping[TrafficClass, ClassPolicy]) -> None:
+        """Plan by "auto" or "fixed:..", unless it is empty, and keep to other bounds for these classes.
 
-    async def keep_to(self, policy: TrafficPolicy) -> None:
-        """Keep to the bounds of the traffic classes from the next step on; returns when they are in force."""
-        await self._on_engine_thread(lambda: self.speculations.keep_to(policy))
+        Returns when all of it is in force. Raises InvalidRequest, and changes nothing, for a plan that cannot be had;
+        Unavailable where the engine does not take it in time: then it may still come into force.
+        """
+        planned = self._policies.planner(plan) if plan else None
+
+        def change() -> None:
+            if planned is not None:
+                self.speculations.follow(*planned)
+            # What the policy is now, only the engine thread knows: others may be changing it.
+            self.speculations.keep_to(self.speculations.plans.policy.changed(dict(changes)))
+
+        await self._on_engine_thread(change)
 
     async def _on_engine_thread(self, change: Callable[[], None]) -> None:
-        done = asyncio.Event()
+        done: asyncio.Future[None] = self._event_loop.create_future()
 
         def run() -> None:
             change()
-            self._event_loop.call_soon_threadsafe(done.set)
+            self._event_loop.call_soon_threadsafe(_resolve, done)
 
         self.loop.post(run)
-        await done.wait()
+        try:
+            await asyncio.wait_for(done, _ENGINE_SECONDS)
+        except TimeoutError:
+            raise Unavailable(f"the verifier's engine did not take the change within {_ENGINE_SECONDS:g} s") from None
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -263,6 +278,17 @@ class VerifierWorker:
         )
 
 
+def _resolve(done: asyncio.Future[None]) -> None:
+    if not done.done():  # nobody waits any more otherwise
+        done.set_result(None)
+
+
 def _hand_out(events: list[tuple[EventSink, GenerationEvent | Exception]]) -> None:
+    """An event that its sink cannot take is a fault of that generation; the others have theirs."""
     for sink, event in events:
-        sink(event)
+        try:
+            sink(event)
+        except Exception:
+            log.exception("an event could not be handed on; its generation ends")
+            with contextlib.suppress(Exception):
+                sink(SequenceFault("an event could not be sent; the verifier's log has the cause"))
