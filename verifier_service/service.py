@@ -46,25 +46,27 @@ from saguaro.wire.verifier import (
 from verifier_service.worker import VerifierWorker
 
 
-def validate(request: GenerationRequest, model: ModelIdentity) -> None:
-    """Raises ModelNotFound, or InvalidRequest that names the limit and the value."""
+def validate(request: GenerationRequest, model: ModelIdentity, num_rows: int) -> None:
+    """Raises ModelNotFound, or InvalidRequest that names limit and value; `num_rows`: the model's embeddings."""
     validate_model(request.model, model)
     if not request.request_id:
         raise InvalidRequest("request_id", "request_id is empty; choose one that no running generation has")
-    validate_prompt(request.prompt, model)
+    validate_prompt(request.prompt, model, num_rows=num_rows)
     validate_sampling(request.sampling)
     validate_sampled_tokens(request.sampling, model)
     validate_ignored_end(request.sampling.constraint, ignore_eos=request.ignore_eos)
     validate_max_tokens(request.max_tokens, request.sampling.min_tokens)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
     if request.resumption is not None:
-        validate_resumption(request, request.resumption, model)
+        validate_resumption(request, request.resumption, model, num_rows)
 
 
-def validate_resumption(request: GenerationRequest, resumption: Resumption, model: ModelIdentity) -> None:
+def validate_resumption(
+    request: GenerationRequest, resumption: Resumption, model: ModelIdentity, num_rows: int
+) -> None:
     """Raises InvalidRequest for what the request cannot have emitted."""
     emitted, field = len(resumption.token_ids), "emitted_token_ids"
-    validate_vocabulary(field, resumption.token_ids, model)
+    validate_vocabulary(field, resumption.token_ids, model, num_rows=num_rows)
     room = model.context_limit_tokens - len(request.prompt)
     most = room if request.max_tokens is None else min(request.max_tokens, room)
     if emitted > most:
@@ -149,7 +151,7 @@ class VerifierService(VerifierServiceServicer):
 
     async def _begin(self, generation: GenerationRequest, sink: EventSink) -> GenerationHandle:
         """Admit a generation; its first event is Started. Raises from the error tree where it is refused."""
-        validate(generation, self._worker.identity)
+        validate(generation, self._worker.identity, self._worker.num_rows)
         acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
         request_id = generation.request_id

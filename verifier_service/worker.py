@@ -251,6 +251,11 @@ class VerifierWorker:
             raise Unavailable(f"the verifier's engine did not take the change within {_ENGINE_SECONDS:g} s") from None
 
     @property
+    def num_rows(self) -> int:
+        """The model's embeddings: ids below can be computed, whether the tokenizer knows them or not."""
+        return self._runner.vocab_size
+
+    @property
     def blocks(self) -> tuple[int, int]:
         """KV blocks in all, and free."""
         return self._runner.block_manager.num_blocks, self._runner.block_manager.num_free
