@@ -40,9 +40,11 @@ def test_a_fault_that_the_device_has_later_is_the_forwards(llama: Path, monkeypa
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(model_runner, "wait_for", fail)
-    with BlockTable(runner.block_manager) as table, pytest.raises(RuntimeError, match="device-side assert"):
+    with BlockTable(runner.block_manager) as table:
         table.reserve(1)
-        runner.forward([Chunk.causal([1], 0, table, num_logits=1)])
+        chunk = Chunk.causal([1], 0, table, num_logits=1)
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            runner.forward([chunk])
 
 
 def test_only_an_accelerator_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
