@@ -7,6 +7,7 @@ may be called from any thread.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,6 +36,8 @@ from verifier_service.speculations import Speculations
 from verifier_service.tally import RoundTally
 from verifier_service.target_rows import TargetRows
 from verifier_service.traffic import Traffic
+
+log = logging.getLogger(__name__)
 
 # Events of a step, each with the sink of its sequence.
 Deliver = Callable[[list[tuple[EventSink, GenerationEvent | Exception]]], None]
@@ -120,7 +123,7 @@ class DecodeLoop:
             self._auditor.give_way()
         rows = self.scheduler.next_batch()
         num_tokens = sum(len(row.chunk.token_ids) for row in rows)
-        self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)), self._clock_ns())
+        self._flush(int(self.planner.forward.expect_ns(num_tokens)))
         self._hand_out()  # late: whoever takes the events competes with us for the interpreter
         if not rows:
             if self._auditor is not None and self._is_idle and self._auditor.step():
@@ -147,6 +150,14 @@ class DecodeLoop:
         for row, outcome, chose in zip(judged.rows, judged.outcomes, judged.logits, strict=True):
             self._charge(row.sequence, self._end_round, row.sequence, outcome, chose, started_ns, forward_ns)
         return 0
+
+    def _flush(self, expected_forward_ns: int) -> None:
+        """What the speculator is told never costs an answer."""
+        try:
+            self.speculations.flush(expected_forward_ns, self._clock_ns())
+        except Exception:
+            log.exception("the speculator cannot be told what happened; all go on without it")
+            self.speculations.detach("a fault inside the verifier ended the speculation; its log has the cause")
 
     def _charge(self, sequence: Sequence, work: Callable[..., None], *arguments: object) -> None:
         """Do what concerns this sequence alone: a fault of it ends the sequence, not the step."""

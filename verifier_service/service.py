@@ -165,9 +165,10 @@ class VerifierService(VerifierServiceServicer):
                 sink(constraint)
                 return GenerationHandle(stop=_nothing, abort=_nothing)
             handle = self._worker.submit(generation, sink, constraint)
+            if_not_begun.callback(handle.abort)
+            self._stops[request_id] = handle.stop
+            sink(GenerationStarted(generation.sampling.seed, acceptance))
             if_not_begun.pop_all()
-        self._stops[request_id] = handle.stop
-        sink(GenerationStarted(generation.sampling.seed, acceptance))
 
         def abort() -> None:
             if self._stops.get(request_id) is handle.stop:

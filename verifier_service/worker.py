@@ -18,7 +18,7 @@ from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
 from saguaro.engine.watched_runner import probe
-from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault, Unavailable
+from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault
 from saguaro.server import GenerationHandle, dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
@@ -35,6 +35,7 @@ from saguaro.types import (
 )
 from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
+from verifier_service.engine_calls import on_engine_thread
 from verifier_service.policy import Policies, parse_policy
 from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
@@ -43,7 +44,6 @@ from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLi
 
 log = logging.getLogger(__name__)
 
-_ENGINE_SECONDS = 10.0  # for the engine thread to take a change between two steps
 _CALIBRATED_ROWS = (1, 2, 3, 5, 9, 17)  # verifications of few sequences
 
 
@@ -112,7 +112,7 @@ class VerifierWorker:
                 delay_seconds=settings.link_delay_ms / 1e3,
                 tls=dial_tls(settings),
             )
-            self._link_task = asyncio.create_task(self._link.run())
+            self._link_task = asyncio.create_task(self._keep_link(self._link))
         else:
             self.speculations.detached_reason = (
                 "the verifier's lookahead is 0" if settings.speculator else "no speculator is configured"
@@ -149,6 +149,16 @@ class VerifierWorker:
         )
 
     # --- the link, from the event loop to the engine thread -----------------------------------------------------------
+
+    async def _keep_link(self, link: SpeculatorLink) -> None:
+        """A fault of our own in the link costs speculation, not answers: it is begun anew."""
+        while True:
+            try:
+                await link.run()
+            except Exception:
+                log.exception("the link to the speculator failed; it is begun anew")
+            self._on_detached("the link to the speculator failed inside the verifier; its log has the cause")
+            await asyncio.sleep(self._settings.reconnect_seconds)
 
     def _on_attached(self, send: SendFrame, info: SpeculatorInfo) -> None:
         self.loop.post(
@@ -235,20 +245,7 @@ class VerifierWorker:
             # What the policy is now, only the engine thread knows: others may be changing it.
             self.speculations.keep_to(self.speculations.plans.policy.changed(dict(changes)))
 
-        await self._on_engine_thread(change)
-
-    async def _on_engine_thread(self, change: Callable[[], None]) -> None:
-        done: asyncio.Future[None] = self._event_loop.create_future()
-
-        def run() -> None:
-            change()
-            self._event_loop.call_soon_threadsafe(_resolve, done)
-
-        self.loop.post(run)
-        try:
-            await asyncio.wait_for(done, _ENGINE_SECONDS)
-        except TimeoutError:
-            raise Unavailable(f"the verifier's engine did not take the change within {_ENGINE_SECONDS:g} s") from None
+        await on_engine_thread(self.loop.post, change)
 
     @property
     def num_rows(self) -> int:
@@ -281,11 +278,6 @@ class VerifierWorker:
             num_mismatched=self._auditor.num_mismatched if self._auditor else 0,
             classes=self.speculations.plans.policy,
         )
-
-
-def _resolve(done: asyncio.Future[None]) -> None:
-    if not done.done():  # nobody waits any more otherwise
-        done.set_result(None)
 
 
 def _hand_out(events: list[tuple[EventSink, GenerationEvent | Exception]]) -> None:

@@ -125,10 +125,11 @@ def free_port() -> int:
         return port
 
 
-def with_verifier(tiny: TinyModels, scenario: Callable[[House], Coroutine[Any, Any, None]]) -> None:
-    settings = VerifierSettings(
-        target=str(tiny.target), speculator="", port=free_port(), kv_tokens=1024, drain_seconds=1, stall_seconds=0.5
-    )
+def with_verifier(
+    tiny: TinyModels, scenario: Callable[[House], Coroutine[Any, Any, None]], **settings_of: object
+) -> None:
+    common = {"speculator": "", "kv_tokens": 1024, "drain_seconds": 1, "stall_seconds": 0.5}
+    settings = VerifierSettings(target=str(tiny.target), port=free_port(), **(common | settings_of))  # type: ignore[arg-type]
 
     async def run() -> None:
         async with asyncio.timeout(2 * DEADLINE_SECONDS), house(VerifierWorker(settings), settings) as it:

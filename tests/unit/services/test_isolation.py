@@ -184,3 +184,19 @@ def test_a_message_that_fails_costs_no_answer(tiny: TinyModels, plain: list[int]
     trio.loop.post(lambda: torch.zeros(1)[2].item())  # IndexError
     trio.run(answer)
     assert answer.tokens == plain
+
+
+def test_a_fault_in_what_the_speculator_is_told_costs_no_answer(
+    tiny: TinyModels, plain: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio = InMemoryTrio(tiny.target, tiny.draft)
+    answers = [trio.submit(request())[1] for _ in range(2)]
+    trio.step()
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise ZeroDivisionError("a test's fault")
+
+    monkeypatch.setattr(trio.speculations, "flush", fail)
+    trio.run(*answers)
+    assert [answer.tokens for answer in answers] == [plain] * 2
+    assert "a fault inside the verifier" in answers[0].finished.speculation.reason

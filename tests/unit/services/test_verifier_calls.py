@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
+from saguaro.errors import SequenceFault
+from saguaro.types import GenerationRequest, SamplingParams
 from saguaro.v1 import common_pb2, verifier_pb2
 from tests.unit.services.conftest import TinyModels
-from tests.unit.services.service_house import DEADLINE_SECONDS, House, with_verifier
+from tests.unit.services.service_house import DEADLINE_SECONDS, House, free_port, with_verifier
 from verifier_service.service import VerifierService
+from verifier_service.speculator_link import SpeculatorLink
 from verifier_service.worker import VerifierWorker
 
 
@@ -116,7 +119,7 @@ def test_changes_of_the_policy_at_the_same_time_are_all_in_force(tiny: TinyModel
 def test_a_change_that_a_hung_engine_does_not_take_is_unavailable(
     tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("verifier_service.worker._ENGINE_SECONDS", 0.2)
+    monkeypatch.setattr("verifier_service.engine_calls.ENGINE_SECONDS", 0.2)
 
     async def scenario(house: House) -> None:
         house.runner.hold.clear()
@@ -129,3 +132,67 @@ def test_a_change_that_a_hung_engine_does_not_take_is_unavailable(
         assert await answering
 
     with_verifier(tiny, scenario)
+
+
+def test_a_generation_whose_first_event_cannot_be_sent_does_not_run_on(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(house: House) -> None:
+        assert isinstance(house.service, VerifierService)
+        assert isinstance(house.worker, VerifierWorker)
+        taken: list[object] = []
+
+        def sink(event: object) -> None:
+            taken.append(event)
+            raise ValueError("a test's fault")
+
+        request = GenerationRequest("lost", tuple(range(40, 63)), max_tokens=100, sampling=SamplingParams())
+        with pytest.raises(ValueError, match="a test's fault"):
+            await house.service._begin(request, sink)
+        scheduler = house.worker.loop.scheduler
+        await until(lambda: house.worker.loop._num_seen == 1 and not scheduler.running and not scheduler.waiting)
+        assert not is_beginning(house, "lost")
+        assert sum(house.worker.blocks) == 2 * house.worker.blocks[0]
+
+    with_verifier(tiny, scenario)
+
+
+def test_an_event_that_its_sink_cannot_take_costs_the_others_nothing(tiny: TinyModels) -> None:
+    async def scenario(house: House) -> None:
+        assert isinstance(house.worker, VerifierWorker)
+        ended, taken = asyncio.Event(), list[object]()
+        expected = await house.generate("before")
+
+        def broken(event: object) -> None:
+            taken.append(event)
+            if isinstance(event, SequenceFault):
+                ended.set()
+            raise ValueError("a test's fault")
+
+        handle = house.worker.submit(GenerationRequest("broken", tuple(range(40, 63)), max_tokens=8), broken)
+        tokens, _ = await asyncio.gather(house.generate("bystander"), ended.wait())
+        handle.abort()
+        assert tokens == expected
+        assert not isinstance(taken[0], SequenceFault)
+
+    with_verifier(tiny, scenario)
+
+
+def test_a_fault_of_the_link_costs_speculation_and_the_link_is_begun_anew(
+    tiny: TinyModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[SpeculatorLink] = []
+
+    async def run(link: SpeculatorLink) -> None:
+        runs.append(link)
+        raise ZeroDivisionError("a test's fault")
+
+    monkeypatch.setattr(SpeculatorLink, "run", run)
+
+    async def scenario(house: House) -> None:
+        await until(lambda: len(runs) >= 3)
+        assert await house.generate("undrafted")
+        assert isinstance(house.worker, VerifierWorker)
+        assert "the link to the speculator failed" in house.worker.info.not_speculating_reason
+
+    with_verifier(tiny, scenario, speculator=f"127.0.0.1:{free_port()}", reconnect_seconds=0.05)
