@@ -13,6 +13,7 @@ SaguaroError
  +-- DeadlineExceeded    not finished in the time that the caller or the service gives
  +-- Incompatible        two services that cannot work together; lists the differences
  +-- SequenceFault       our own fault on one sequence; the others go on
+ +-- ServiceFault        our own fault that a service cannot go on from; its process ends
  +-- ConfigurationError  settings or model files that a service cannot start with
 
 `saguaro.server` maps the tree to gRPC codes by one table, `saguaro.client` maps codes back.
@@ -83,6 +84,10 @@ class Incompatible(SaguaroError):
 
 class SequenceFault(SaguaroError):
     """Our own fault on one sequence; the traceback is in the service's log under the request id."""
+
+
+class ServiceFault(SaguaroError):
+    """Our own fault that a service cannot go on from: its process ends, to be started anew."""
 
 
 class ConfigurationError(SaguaroError):

@@ -191,8 +191,8 @@ def validate_model(name: str, served: ModelIdentity) -> None:
         raise ModelNotFound(f'no model "{name}" here; served is "{served.name}"')
 
 
-def validate_prompt(prompt: Sequence[int], served: ModelIdentity) -> None:
-    """Raise InvalidRequest for a prompt that is empty, too long, or not of this vocabulary."""
+def validate_prompt(prompt: Sequence[int], served: ModelIdentity, *, num_rows: int | None = None) -> None:
+    """Raise InvalidRequest for a prompt that is empty, too long, or not of this vocabulary (`validate_vocabulary`)."""
     if not prompt:
         raise InvalidRequest("prompt", "the prompt is empty; give at least 1 token")
     limit = served.context_limit_tokens
@@ -202,12 +202,16 @@ def validate_prompt(prompt: Sequence[int], served: ModelIdentity) -> None:
             f"the prompt has {len(prompt)} tokens; the context limit is {limit}, "
             "and at least 1 token must be left for the answer",
         )
-    validate_vocabulary("prompt", prompt, served)
+    validate_vocabulary("prompt", prompt, served, num_rows=num_rows)
 
 
-def validate_vocabulary(field: str, token_ids: Sequence[int], served: ModelIdentity) -> None:
-    """Raise InvalidRequest for an id that the model has no token for."""
-    bound = served.usable_vocabulary_tokens
+def validate_vocabulary(
+    field: str, token_ids: Sequence[int], served: ModelIdentity, *, num_rows: int | None = None
+) -> None:
+    """Raise InvalidRequest for an id that the model has no token for; with `num_rows`, one that it cannot compute: its
+    embeddings may be more than the tokens, and an older text may hold such ids.
+    """
+    bound = served.usable_vocabulary_tokens if num_rows is None else num_rows
     if token_ids and max(token_ids) >= bound:
         position = next(i for i, token_id in enumerate(token_ids) if token_id >= bound)
         raise InvalidRequest(

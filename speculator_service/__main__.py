@@ -25,7 +25,13 @@ async def _main(settings: SpeculatorSettings) -> None:
 
     with metrics_served(settings, SpeculatorCollector(lambda: getattr(worker, "scheduler", None))):
         await serve(
-            settings, register, role="speculator", ready=worker.start, on_drain=service.end_streams, on_stop=worker.stop
+            settings,
+            register,
+            role="speculator",
+            ready=worker.start,
+            keep_ready=worker.keep_ready,
+            on_drain=service.end_streams,
+            on_stop=worker.stop,
         )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from saguaro.config import SpeculatorSettings
 from saguaro.engine.calibration import calibrate
+from saguaro.engine.engine_health import keep_engine_ready
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.start import start_model
+from saguaro.engine.watched_runner import probe
 from saguaro.types import PROTOCOL_VERSION, AcceptanceMode, SpeculatorInfo
 from speculator_service.scheduler import DraftScheduler
 from speculator_service.stream import Limits
@@ -46,8 +49,18 @@ class SpeculatorWorker:
             wake=lambda: self._thread.wake(),
         )
         await asyncio.to_thread(calibrate, self._model.runner, self.scheduler.forward_time, _CALIBRATED_ROWS)
-        self._thread = EngineThread("draft-scheduler", self._step, lambda _: self.scheduler.refuse_all())
+        self._thread = EngineThread(
+            "draft-scheduler",
+            self._step,
+            lambda _: self.scheduler.refuse_all(),
+            probe=lambda: probe(self._model.runner),
+            watch=self._model.runner.watch,
+        )
         self._thread.start()
+
+    async def keep_ready(self, say_ready: Callable[[bool], Awaitable[None]]) -> None:
+        """Health follows the engine. Raises ServiceFault where it cannot go on."""
+        await keep_engine_ready(self._thread, say_ready)
 
     async def stop(self) -> None:
         """End the engine thread; harmless when `start` did not finish."""

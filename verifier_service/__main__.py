@@ -25,7 +25,13 @@ async def _main(settings: VerifierSettings) -> None:
 
     with metrics_served(settings, VerifierCollector(lambda: getattr(worker, "loop", None))):
         await serve(
-            settings, register, role="verifier", ready=worker.start, on_drain=service.drain, on_stop=worker.stop
+            settings,
+            register,
+            role="verifier",
+            ready=worker.start,
+            keep_ready=worker.keep_ready,
+            on_drain=service.drain,
+            on_stop=worker.stop,
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from saguaro.core.logprobs import token_logprobs
 from saguaro.core.planner import Planner
 from saguaro.engine.runner import Runner
-from saguaro.errors import SequenceFault, Unavailable
+from saguaro.errors import Unavailable
 from saguaro.types import (
     EventSink,
     FinishReason,
@@ -29,7 +28,9 @@ from saguaro.types import (
     VerificationOutcome,
 )
 from verifier_service.audit import Auditor
-from verifier_service.scheduler import Scheduler
+from verifier_service.inbox import Inbox
+from verifier_service.isolation import compute, judge, told
+from verifier_service.scheduler import Row, Scheduler
 from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.tally import RoundTally
@@ -67,6 +68,7 @@ class DecodeLoop:
             prefill_chunk_tokens=prefill_chunk_tokens,
             on_admit=self._admitted,
             on_preempt=speculations.close,
+            on_fault=self._fail,
         )
         self._runner = runner
         self._deliver = deliver
@@ -74,9 +76,8 @@ class DecodeLoop:
         self._auditor = auditor
         self._outbox: list[tuple[EventSink, GenerationEvent | Exception]] = []
         self._max_waiting = max_waiting
-        self._wake = wake
         self._clock_ns = clock_ns
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox = Inbox(wake)
         # One writer each: the submitting thread and the engine thread.
         self._num_submitted = self._num_seen = 0
 
@@ -110,20 +111,19 @@ class DecodeLoop:
 
     def post(self, message: Callable[[], None]) -> None:
         """Run `message` on the engine thread before the next step."""
-        self._inbox.append(message)
-        self._wake()
+        self._inbox.put(message)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> float | None:
         """One forward for all that are ready. Returns the seconds that nothing can be done (None: until woken)."""
-        self._take_inbox()
+        self._inbox.run_all()
         self._poll_waiting()
         if self._auditor is not None and not self._is_idle:
             self._auditor.give_way()
         rows = self.scheduler.next_batch()
         num_tokens = sum(len(row.chunk.token_ids) for row in rows)
-        self.speculations.flush(int(self.planner.forward.expect_ns(num_tokens)), self._clock_ns())
+        self._flush(int(self.planner.forward.expect_ns(num_tokens)))
         self._hand_out()  # late: whoever takes the events competes with us for the interpreter
         if not rows:
             if self._auditor is not None and self._is_idle and self._auditor.step():
@@ -131,33 +131,54 @@ class DecodeLoop:
             return self._idle_seconds()
 
         started_ns = self._clock_ns()
-        logits = self._runner.forward([row.chunk for row in rows])
+        computed = compute(self._runner, rows)
         forward_ns = self._clock_ns() - started_ns
-        if not any(row.is_prefill for row in rows):
+        if computed.is_whole and not any(row.is_prefill for row in rows):
             self.planner.forward.observe(num_tokens, forward_ns)
             self.planner.next_step(len(self.scheduler.running))
 
-        outcomes = self._target_rows.outcomes(rows, logits)
-        verified = [(row, logits.of(index)) for index, row in enumerate(rows) if not row.is_inner_prefill]
-        self.speculations.scale.observe(self.scheduler.running, rows, outcomes, self._clock_ns())
-        for index, row in enumerate(rows):
-            if row.sequence.scores_prompt:
-                row.sequence.score_prompt(logits.of(index))
-            if row.is_inner_prefill:
-                row.sequence.took_prefill(row.chunk)
-        self._take_inbox()  # what the speculator pushed during the forward counts in the lookups below
-        for (row, own_logits), outcome in zip(verified, outcomes, strict=True):
-            self._end_round(row.sequence, outcome, own_logits[-row.num_choosing :], started_ns, forward_ns)
+        judged = judge(self._target_rows, computed)
+        for fault in (*computed.faults, *judged.faults):
+            self._fail(fault.row.sequence, fault.error)
+        if not judged.faults:
+            now_ns = self._clock_ns()
+            self.speculations.scale.observe(self.scheduler.running, computed.rows, judged.outcomes, now_ns)
+        for index, row in enumerate(computed.rows):
+            if row.sequence.scores_prompt or row.is_inner_prefill:
+                self._charge(row.sequence, self._take_prompt, row, computed.logits.of(index))
+        self._inbox.run_all()  # what the speculator pushed during the forward counts in the lookups below
+        for row, outcome, chose in zip(judged.rows, judged.outcomes, judged.logits, strict=True):
+            self._charge(row.sequence, self._end_round, row.sequence, outcome, chose, started_ns, forward_ns)
         return 0
 
-    def _take_inbox(self) -> None:
-        while self._inbox:
-            self._inbox.popleft()()
+    def _flush(self, expected_forward_ns: int) -> None:
+        """What the speculator is told never costs an answer."""
+        try:
+            self.speculations.flush(expected_forward_ns, self._clock_ns())
+        except Exception:
+            log.exception("the speculator cannot be told what happened; all go on without it")
+            self.speculations.detach("a fault inside the verifier ended the speculation; its log has the cause")
+
+    def _charge(self, sequence: Sequence, work: Callable[..., None], *arguments: object) -> None:
+        """Do what concerns this sequence alone: a fault of it ends the sequence, not the step."""
+        try:
+            work(*arguments)
+        except Exception as fault:  # noqa: BLE001  # whatever it is
+            self._fail(sequence, fault)
+
+    def _take_prompt(self, row: Row, logits: Tensor) -> None:
+        if row.sequence.scores_prompt:
+            row.sequence.score_prompt(logits)
+        if row.is_inner_prefill:
+            row.sequence.took_prefill(row.chunk)
 
     def _add(self, sequence: Sequence) -> None:
+        self._num_seen += 1
+        self._charge(sequence, self._enter, sequence)
+
+    def _enter(self, sequence: Sequence) -> None:
         if sequence.request.include_rounds:
             self.traffic.begin(sequence.sequence_id)
-        self._num_seen += 1
         if sequence.finish_reason is not None:  # resumed at its very end
             self._finish(sequence)
         else:
@@ -170,9 +191,8 @@ class DecodeLoop:
 
     def _poll_waiting(self) -> None:
         now_ns = self._clock_ns()
-        for sequence in self.scheduler.running:
-            if sequence.wait_until_ns is not None:
-                self.speculations.poll(sequence, now_ns)
+        for sequence in [item for item in self.scheduler.running if item.wait_until_ns is not None]:
+            self._charge(sequence, self.speculations.poll, sequence, now_ns)
 
     def _end_round(
         self, sequence: Sequence, outcome: VerificationOutcome, logits: Tensor, started_ns: int, forward_ns: int
@@ -185,11 +205,7 @@ class DecodeLoop:
             return  # aborted while the forward ran
         num_draft, drafting_ns = len(sequence.speculation), sequence.drafting_ns
         self.planner.profile_of(sequence.drafted_as).observe(outcome.num_accepted, num_draft)
-        try:
-            run = sequence.commit(outcome)
-        except SequenceFault as fault:
-            self._fail(sequence, fault)
-            return
+        run = sequence.commit(outcome)
         lookup = LookupResult.NOT_SPECULATED
         if sequence.finish_reason is None:
             batch = len(self.scheduler.running)
@@ -258,17 +274,23 @@ class DecodeLoop:
         return max(min(waits) - self._clock_ns(), 0) / 1e9
 
     def fail_running(self, error: Exception) -> None:
-        """A step met a fault of our own: the sequences that were in it end with an error, the others go on."""
-        for sequence in list(self.scheduler.running):
-            self._fail(sequence, SequenceFault(f"request {sequence.request.request_id} failed inside the verifier"))
+        """A step met a fault of our own: the sequences that were in it end with an error, the others go on.
+
+        After Unavailable, with which all can go on elsewhere, none does.
+        """
+        failed = list(self.scheduler.running)
+        if isinstance(error, Unavailable):
+            self._inbox.run_all()
+            failed = [*self.scheduler.running, *self.scheduler.waiting]
+        for sequence in failed:
+            self._fail(sequence, error)
         if self._auditor is not None:
             self._auditor.abandon()
         self._hand_out()
 
-    def _fail(self, sequence: Sequence, fault: SequenceFault) -> None:
-        log.warning("request %s: %s", sequence.request.request_id, fault)
+    def _fail(self, sequence: Sequence, fault: Exception) -> None:
         self._remove(sequence)
-        self._outbox.append((sequence.sink, fault))
+        self._outbox.append((sequence.sink, told(sequence, fault)))
 
 
 def _since(origin_ns: int, instant_ns: int | None) -> int | None:

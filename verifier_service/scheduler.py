@@ -21,6 +21,11 @@ class Row:
     is_inner_prefill: bool  # more of it follows, so that no token comes of this forward
 
     @property
+    def is_new(self) -> bool:
+        """Whether no forward of the sequence has brought a token here yet."""
+        return self.is_prefill and not self.sequence.has_run
+
+    @property
     def num_choosing(self) -> int:
         """The last so many logits rows each choose a token."""
         return 0 if self.is_inner_prefill else len(self.sequence.speculation) + 1
@@ -29,7 +34,8 @@ class Row:
 class Scheduler:
     """First come, first served; the youngest gives way when blocks run out.
 
-    `on_admit` and `on_preempt` hear of every sequence that enters the step loop and of every one put back.
+    `on_admit` and `on_preempt` hear of every sequence that enters the step loop and of every one put back, `on_fault`
+    of one that cannot be scheduled: it must be removed then.
     """
 
     def __init__(
@@ -40,6 +46,7 @@ class Scheduler:
         prefill_chunk_tokens: int,
         on_admit: Callable[[Sequence], None],
         on_preempt: Callable[[Sequence], None],
+        on_fault: Callable[[Sequence, Exception], None],
     ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # oldest first
@@ -49,6 +56,7 @@ class Scheduler:
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._on_admit = on_admit
         self._on_preempt = on_preempt
+        self._on_fault = on_fault
 
     def add(self, sequence: Sequence) -> None:
         """A new sequence, last in the queue."""
@@ -72,7 +80,11 @@ class Scheduler:
                 continue
             if sequence.is_prefilling and prefill_left == 0:
                 continue
-            chunk = self._chunk(sequence, prefill_left, rows)
+            try:
+                chunk = self._chunk(sequence, prefill_left, rows)
+            except Exception as fault:  # noqa: BLE001  # it is charged to its sequence
+                self._on_fault(sequence, fault)
+                continue
             if chunk is None:
                 break
             if sequence.is_prefilling:
@@ -89,8 +101,11 @@ class Scheduler:
             if self.running and needed + self._pending_blocks() > self.blocks.num_free:
                 return
             self.running.append(self.waiting.popleft())
-            sequence.adopt_prefix()
-            self._on_admit(sequence)
+            try:
+                sequence.adopt_prefix()
+                self._on_admit(sequence)
+            except Exception as fault:  # noqa: BLE001  # it is charged to its sequence
+                self._on_fault(sequence, fault)
 
     def _pending_blocks(self) -> int:
         """Blocks that admitted prompts will still take before their first token."""

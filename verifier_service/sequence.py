@@ -96,6 +96,11 @@ class Sequence:
         return len(self.tokens) - self.num_prompt
 
     @property
+    def has_run(self) -> bool:
+        """Whether a forward here has brought a token."""
+        return self.round > self._first_round
+
+    @property
     def is_prefilling(self) -> bool:
         """Whether more than the last token has no KV yet: a new prompt, or a sequence that was preempted."""
         return self.num_cached < len(self.tokens) - 1 or self.round == 0

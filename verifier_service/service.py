@@ -9,16 +9,19 @@ from dataclasses import replace
 
 import grpc
 
+from saguaro.engine.grammar import ConstraintState
 from saguaro.errors import InvalidRequest
 from saguaro.server import GenerationHandle, Relay
 from saguaro.types import (
     EventSink,
+    FinishReason,
     GenerationEvent,
     GenerationFinished,
     GenerationRequest,
     GenerationStarted,
     ModelIdentity,
     Resumption,
+    SpeculationReport,
 )
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceServicer
@@ -43,25 +46,27 @@ from saguaro.wire.verifier import (
 from verifier_service.worker import VerifierWorker
 
 
-def validate(request: GenerationRequest, model: ModelIdentity) -> None:
-    """Raises ModelNotFound, or InvalidRequest that names the limit and the value."""
+def validate(request: GenerationRequest, model: ModelIdentity, num_rows: int) -> None:
+    """Raises ModelNotFound, or InvalidRequest that names limit and value; `num_rows`: the model's embeddings."""
     validate_model(request.model, model)
     if not request.request_id:
         raise InvalidRequest("request_id", "request_id is empty; choose one that no running generation has")
-    validate_prompt(request.prompt, model)
+    validate_prompt(request.prompt, model, num_rows=num_rows)
     validate_sampling(request.sampling)
     validate_sampled_tokens(request.sampling, model)
     validate_ignored_end(request.sampling.constraint, ignore_eos=request.ignore_eos)
     validate_max_tokens(request.max_tokens, request.sampling.min_tokens)
     validate_logprobs(request.top_logprobs, wanted=request.logprobs or request.prompt_logprobs)
     if request.resumption is not None:
-        validate_resumption(request, request.resumption, model)
+        validate_resumption(request, request.resumption, model, num_rows)
 
 
-def validate_resumption(request: GenerationRequest, resumption: Resumption, model: ModelIdentity) -> None:
+def validate_resumption(
+    request: GenerationRequest, resumption: Resumption, model: ModelIdentity, num_rows: int
+) -> None:
     """Raises InvalidRequest for what the request cannot have emitted."""
     emitted, field = len(resumption.token_ids), "emitted_token_ids"
-    validate_vocabulary(field, resumption.token_ids, model)
+    validate_vocabulary(field, resumption.token_ids, model, num_rows=num_rows)
     room = model.context_limit_tokens - len(request.prompt)
     most = room if request.max_tokens is None else min(request.max_tokens, room)
     if emitted > most:
@@ -75,6 +80,17 @@ def validate_resumption(request: GenerationRequest, resumption: Resumption, mode
         raise InvalidRequest(
             "generation.prompt_logprobs", "prompt_logprobs is true beside emitted tokens, which come after them"
         )
+
+
+def _never_begun(generation: GenerationRequest) -> GenerationFinished:
+    """The last event of a generation that was aborted before the decode loop had it."""
+    num_emitted = 0 if generation.resumption is None else len(generation.resumption.token_ids)
+    report = SpeculationReport(speculating=False, reason="the request was aborted before it began")
+    return GenerationFinished(FinishReason.ABORTED, len(generation.prompt), num_emitted, 0, report)
+
+
+def _nothing() -> None:
+    """What there is to stop of a generation that never began."""
 
 
 class VerifierService(VerifierServiceServicer):
@@ -135,16 +151,24 @@ class VerifierService(VerifierServiceServicer):
 
     async def _begin(self, generation: GenerationRequest, sink: EventSink) -> GenerationHandle:
         """Admit a generation; its first event is Started. Raises from the error tree where it is refused."""
-        validate(generation, self._worker.identity)
+        validate(generation, self._worker.identity, self._worker.num_rows)
         acceptance = generation.sampling.acceptance or self._worker.acceptance(generation.traffic_class)
         generation = replace(generation, sampling=replace(generation.sampling, acceptance=acceptance))
-        constraint = await self._worker.compile(generation)
         request_id = generation.request_id
         if request_id in self._stops:
             raise InvalidRequest("request_id", f'a generation "{request_id}" runs already')
-        handle = self._worker.submit(generation, sink, constraint)
-        self._stops[request_id] = handle.stop
-        sink(GenerationStarted(generation.sampling.seed, acceptance))
+        with contextlib.ExitStack() as if_not_begun:
+            if_not_begun.callback(self._stops.pop, request_id, None)
+            constraint = await self._compiled(generation)
+            if isinstance(constraint, GenerationFinished):
+                sink(GenerationStarted(generation.sampling.seed, acceptance))
+                sink(constraint)
+                return GenerationHandle(stop=_nothing, abort=_nothing)
+            handle = self._worker.submit(generation, sink, constraint)
+            if_not_begun.callback(handle.abort)
+            self._stops[request_id] = handle.stop
+            sink(GenerationStarted(generation.sampling.seed, acceptance))
+            if_not_begun.pop_all()
 
         def abort() -> None:
             if self._stops.get(request_id) is handle.stop:
@@ -152,6 +176,22 @@ class VerifierService(VerifierServiceServicer):
             handle.abort()
 
         return GenerationHandle(stop=handle.stop, abort=abort)
+
+    async def _compiled(self, generation: GenerationRequest) -> ConstraintState | GenerationFinished | None:
+        """The request's constraint, if it has one; its last event where it is aborted meanwhile."""
+        stopped = asyncio.Event()
+        self._stops[generation.request_id] = stopped.set
+        if generation.sampling.constraint is None:
+            return None
+        compiling = asyncio.ensure_future(self._worker.compile(generation))
+        stopping = asyncio.ensure_future(stopped.wait())
+        try:
+            await asyncio.wait((compiling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return _never_begun(generation) if stopped.is_set() else await compiling
+        finally:
+            compiling.cancel()
+            stopping.cancel()
+            await asyncio.gather(compiling, stopping, return_exceptions=True)
 
     async def Abort(self, request: pb.AbortRequest, context: grpc.aio.ServicerContext) -> pb.AbortResponse:
         """End a generation: its stream ends with Finished. Unknown ids are fine."""
@@ -170,10 +210,7 @@ class VerifierService(VerifierServiceServicer):
         """Change how far the verifier speculates; nothing changes where a part of it is refused."""
         changes = policy_changes_from_proto(request.classes)
         validate_policies(changes)
-        if request.policy:
-            await self._worker.set_planner(request.policy)
-        if changes:
-            await self._worker.keep_to(self._worker.info.classes.changed(changes))
+        await self._worker.change_policy(request.policy, changes)
         return pb.SetPolicyResponse()
 
     async def GetLoad(self, request: pb.GetLoadRequest, context: grpc.aio.ServicerContext) -> pb.GetLoadResponse:

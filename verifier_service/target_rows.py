@@ -6,6 +6,7 @@ mode. One batch may hold sequences of both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -21,6 +22,7 @@ from saguaro.core.row_sampling import RowSampling
 from saguaro.core.sampling import processed_log_probs, race
 from saguaro.engine.grammar import TokenMasks, masks_for_runs
 from saguaro.engine.model_runner import Logits
+from saguaro.errors import InvalidRequest, SequenceFault
 from saguaro.types import SamplingParams, TokenIds, VerificationOutcome
 from verifier_service.scheduler import Row
 
@@ -36,7 +38,8 @@ class TargetRows:
     def outcomes(self, rows: Sequence[Row], logits: Logits) -> list[VerificationOutcome]:
         """How the verification of each row of the batch ended that chooses, in order.
 
-        Logits row i of a sequence stands on its tokens and the first i draft tokens.
+        Logits row i of a sequence stands on its tokens and the first i draft tokens. Raises InvalidRequest where the
+        parameters of one leave no token to choose, SequenceFault where its logits are not finite.
         """
         choosing = [row for row in rows if row.num_choosing]
         if not choosing:
@@ -49,14 +52,20 @@ class TargetRows:
 
     def _race(self, rows: Sequence[Row], processed: Tensor) -> list[VerificationOutcome]:
         """Coupled mode, and temperature 0 in any: the target's tokens do not depend on the drafts."""
-        tokens = race(processed, self._sampling(rows)).tolist()
-        return accept(tokens, [row.sequence.speculation for row in rows])
+        sampling = self._sampling(rows)
+        winners = race(processed, sampling)
+        best = processed.amax(-1) if sampling.any_random else processed.gather(1, winners.unsqueeze(1)).squeeze(1)
+        outcomes = accept(winners.tolist(), [row.sequence.speculation for row in rows])
+        _require_a_choice(rows, outcomes, best)
+        return outcomes
 
     def _verify(self, rows: Sequence[Row], processed: Tensor) -> list[VerificationOutcome]:
         """Rejection mode."""
         sampling = self._sampling(rows)
         proposals = Proposals.of([row.sequence.proposal for row in rows], self._device)
-        return verify(processed_log_probs(processed, sampling), sampling, proposals)
+        outcomes = verify(processed_log_probs(processed, sampling), sampling, proposals)
+        _require_a_choice(rows, outcomes, processed.amax(-1))
+        return outcomes
 
     def _masks(self, rows: Sequence[Row]) -> TokenMasks | None:
         masks = masks_for_runs([(row.sequence.constraint, row.sequence.speculation) for row in rows])
@@ -69,6 +78,26 @@ class TargetRows:
         params = [row.sequence.sampling for row in rows for _ in range(row.num_choosing)]
         positions = [len(row.sequence.tokens) + i for row in rows for i in range(row.num_choosing)]
         return RowSampling.build(params, positions, self._device)
+
+
+def _require_a_choice(rows: Sequence[Row], outcomes: Sequence[VerificationOutcome], best: Tensor) -> None:
+    """`best` [rows]: the largest logit of each. Rows beyond the outcome chose nothing."""
+    if bool(best.isfinite().all()):
+        return
+    largest: list[float] = best.tolist()
+    start = 0
+    for row, outcome in zip(rows, outcomes, strict=True):
+        for offset, value in enumerate(largest[start : start + outcome.num_accepted + 1]):
+            place = row.sequence.num_generated + offset
+            if value == -math.inf:
+                raise InvalidRequest(
+                    "sampling",
+                    f"no token is left to choose at output token {place}: min_tokens, stop_token_ids, logit_bias and "
+                    "the constraint together exclude all of them; relax one of these",
+                )
+            if not math.isfinite(value):
+                raise SequenceFault(f"the model's logits for output token {place} are not finite")
+        start += row.num_choosing
 
 
 def _choosing_rows(rows: Sequence[Row], logits: Logits) -> Tensor:  # [sum of num_choosing, vocab]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from saguaro.config import VerifierSettings
 from saguaro.engine.block_manager import BlockTable
 from saguaro.engine.calibration import calibrate
+from saguaro.engine.engine_health import keep_engine_ready
 from saguaro.engine.engine_thread import EngineThread
 from saguaro.engine.grammar import ConstraintState
 from saguaro.engine.start import start_model
-from saguaro.errors import InvalidRequest, SequenceFault
+from saguaro.engine.watched_runner import probe
+from saguaro.errors import InvalidRequest, SequenceFault, ServiceFault
 from saguaro.server import GenerationHandle, dial_tls
 from saguaro.types import (
     PROTOCOL_VERSION,
     AcceptanceMode,
+    ClassPolicy,
     EventSink,
     GenerationEvent,
     GenerationRequest,
@@ -26,16 +31,18 @@ from saguaro.types import (
     SpeculatorFrame,
     SpeculatorInfo,
     TrafficClass,
-    TrafficPolicy,
     VerifierInfo,
 )
 from verifier_service.audit import Auditor
 from verifier_service.decode_loop import DecodeLoop
+from verifier_service.engine_calls import on_engine_thread
 from verifier_service.policy import Policies, parse_policy
 from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
+
+log = logging.getLogger(__name__)
 
 _CALIBRATED_ROWS = (1, 2, 3, 5, 9, 17)  # verifications of few sequences
 
@@ -84,7 +91,13 @@ class VerifierWorker:
             auditor=self._auditor,
             wake=lambda: self._thread.wake(),
         )
-        self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
+        self._thread = EngineThread(
+            "decode-loop",
+            self.loop.step,
+            self.loop.fail_running,
+            probe=lambda: probe(self._runner),
+            watch=self._runner.watch,
+        )
         await asyncio.to_thread(calibrate, self._runner, self._policies.forward, _CALIBRATED_ROWS)
         self._eos_token_ids = frozenset(model.eos_token_ids)
         self.identity = self._identity_of(model.identity)
@@ -99,11 +112,25 @@ class VerifierWorker:
                 delay_seconds=settings.link_delay_ms / 1e3,
                 tls=dial_tls(settings),
             )
-            self._link_task = asyncio.create_task(self._link.run())
+            self._link_task = asyncio.create_task(self._keep_link(self._link))
         else:
             self.speculations.detached_reason = (
                 "the verifier's lookahead is 0" if settings.speculator else "no speculator is configured"
             )
+
+    async def keep_ready(self, say_ready: Callable[[bool], Awaitable[None]]) -> None:
+        """Health follows the engine. Raises ServiceFault where engine or link cannot go on."""
+        health = asyncio.ensure_future(keep_engine_ready(self._thread, say_ready))
+        link = self._link_task
+        try:
+            await asyncio.wait([health] if link is None else [health, link], return_when=asyncio.FIRST_COMPLETED)
+            if link is not None and link.done():
+                cause = None if link.cancelled() else link.exception()
+                raise ServiceFault("the task that keeps the link to the speculator has ended") from cause
+            await health
+        finally:
+            health.cancel()
+            await asyncio.gather(health, return_exceptions=True)
 
     async def stop(self) -> None:
         """End the link and the engine thread; harmless when `start` did not finish."""
@@ -122,6 +149,16 @@ class VerifierWorker:
         )
 
     # --- the link, from the event loop to the engine thread -----------------------------------------------------------
+
+    async def _keep_link(self, link: SpeculatorLink) -> None:
+        """A fault of our own in the link costs speculation, not answers: it is begun anew."""
+        while True:
+            try:
+                await link.run()
+            except Exception:
+                log.exception("the link to the speculator failed; it is begun anew")
+            self._on_detached("the link to the speculator failed inside the verifier; its log has the cause")
+            await asyncio.sleep(self._settings.reconnect_seconds)
 
     def _on_attached(self, send: SendFrame, info: SpeculatorInfo) -> None:
         self.loop.post(
@@ -194,24 +231,26 @@ class VerifierWorker:
             constraint=constraint,
         )
 
-    async def set_planner(self, text: str) -> None:
-        """Plan by "auto" or "fixed:.." from the next step on; returns when it is in force. Raises InvalidRequest."""
-        planner, budget = self._policies.planner(text)
-        await self._on_engine_thread(lambda: self.speculations.follow(planner, budget))
+    async def change_policy(self, plan: str, changes: Mapping[TrafficClass, ClassPolicy]) -> None:
+        """Plan by "auto" or "fixed:..", unless it is empty, and keep to other bounds for these classes.
 
-    async def keep_to(self, policy: TrafficPolicy) -> None:
-        """Keep to the bounds of the traffic classes from the next step on; returns when they are in force."""
-        await self._on_engine_thread(lambda: self.speculations.keep_to(policy))
+        Returns when all of it is in force. Raises InvalidRequest, and changes nothing, for a plan that cannot be had;
+        Unavailable where the engine does not take it in time: then it may still come into force.
+        """
+        planned = self._policies.planner(plan) if plan else None
 
-    async def _on_engine_thread(self, change: Callable[[], None]) -> None:
-        done = asyncio.Event()
+        def change() -> None:
+            if planned is not None:
+                self.speculations.follow(*planned)
+            # What the policy is now, only the engine thread knows: others may be changing it.
+            self.speculations.keep_to(self.speculations.plans.policy.changed(dict(changes)))
 
-        def run() -> None:
-            change()
-            self._event_loop.call_soon_threadsafe(done.set)
+        await on_engine_thread(self.loop.post, change)
 
-        self.loop.post(run)
-        await done.wait()
+    @property
+    def num_rows(self) -> int:
+        """The model's embeddings: ids below can be computed, whether the tokenizer knows them or not."""
+        return self._runner.vocab_size
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -242,5 +281,11 @@ class VerifierWorker:
 
 
 def _hand_out(events: list[tuple[EventSink, GenerationEvent | Exception]]) -> None:
+    """An event that its sink cannot take is a fault of that generation; the others have theirs."""
     for sink, event in events:
-        sink(event)
+        try:
+            sink(event)
+        except Exception:
+            log.exception("an event could not be handed on; its generation ends")
+            with contextlib.suppress(Exception):
+                sink(SequenceFault("an event could not be sent; the verifier's log has the cause"))

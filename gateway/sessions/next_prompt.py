@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from gateway.sessions.record import KeptTokens, TextMark
 from gateway.text import TextModel
@@ -39,7 +40,9 @@ def next_prompt(
     if kept is None or kept.tokenizer_fingerprint != tokenizer_fingerprint or not kept.prompt_text.begins(rendered):
         return NextPrompt(text.encode_rendered(rendered), mark, num_reused=0)
     following = rendered[kept.prompt_text.num_characters :].encode()
-    num_answered, num_bytes = reproduced(kept.emitted, following, text.token_bytes)
+    # An older answer may hold ids that only pad the model's vocabulary; no text has them.
+    known = tuple(takewhile(lambda token_id: token_id < text.vocabulary_size, kept.emitted))
+    num_answered, num_bytes = reproduced(known, following, text.token_bytes)
     reused = kept.token_ids[: kept.num_prompt_tokens + num_answered]
     rest = text.encode_rendered(following[num_bytes:].decode(), after=reused[-1])
     return NextPrompt(reused + rest, mark, num_reused=len(reused))

@@ -116,6 +116,16 @@ class ModelSettings(ServiceSettings):
         ),
     ] = 512
 
+    stall_seconds: Annotated[
+        float,
+        Field(
+            ge=0.1,
+            le=3600,
+            description="seconds after which a step that is also 10 times slower than usual counts as hung and health "
+            "says NOT_SERVING; shorter moves requests away sooner, longer forgives a busy machine",
+        ),
+    ] = 5.0
+
 
 class VerifierSettings(ModelSettings, DialTlsSettings):
     """The service that owns the target model."""

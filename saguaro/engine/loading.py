@@ -22,6 +22,7 @@ from saguaro.engine.fast_model import Role, make_fast
 from saguaro.engine.fingerprint import model_fingerprint, tokenizer_identity
 from saguaro.engine.model_runner import context_limit_tokens
 from saguaro.engine.reduced_head import ReducedHead
+from saguaro.engine.special_ids import check_special_ids
 from saguaro.errors import ConfigurationError
 from saguaro.types import ModelIdentity
 
@@ -67,6 +68,7 @@ def load_model(
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"no model at {folder}: expected config.json, tokenizer.json and safetensors files")
     config = _read_config(folder)
+    check_special_ids(folder, config.get_text_config().vocab_size)
     shared_with = None
     if getattr(config, "shares_embeddings_with_target", False):
         if embeddings_from is None:
@@ -177,7 +179,7 @@ def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
     for config in (model.generation_config, model.config):
         eos = getattr(config, "eos_token_id", None)
         if eos is not None:
-            return (eos,) if isinstance(eos, int) else tuple(eos)
+            return tuple(token_id for token_id in ((eos,) if isinstance(eos, int) else eos) if token_id >= 0)
     return ()
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from saguaro.config.services import Numerics
 from saguaro.engine import fixed_shape, paged_attention
 from saguaro.engine.block_manager import BlockManager, BlockTable, SlotIds
+from saguaro.engine.device_time import wait_for
 from saguaro.engine.int8_linear import Int8Linear
 from saguaro.engine.paged_attention import AttentionPlan, KVPool
 from saguaro.engine.ragged_batch import Chunk, RaggedBatch
@@ -52,11 +53,14 @@ class ModelRunner:
         block_size: int = 16,
         device: torch.device | str = "cpu",
         numerics: Numerics = "fast",
+        num_tokens: int | None = None,
     ) -> None:
         """Takes `model` over: moves it to `device` and replaces its attention function.
 
-        The pool holds `num_blocks * block_size` tokens. Raises ConfigurationError for a model whose attention cannot be
-        replaced, or whose layers keep other state than keys and values of one size.
+        The pool holds `num_blocks * block_size` tokens. Embeddings may be padded: the logits of ids from `num_tokens`
+        on, which the tokenizer does not know, are -inf, so that no law, no log-probability and no argmax has them; None
+        where it knows all. Raises ConfigurationError for a model whose attention cannot be replaced, or whose layers
+        keep other state than keys and values of one size.
         """
         config: Any = _text_config(model.config)
         _require_paged_attention(model, config)
@@ -69,6 +73,7 @@ class ModelRunner:
         self._is_fixed_shape = numerics == "fixed-shape"
         self._context_multiple = fixed_shape.CONTEXT_MULTIPLE if self._is_fixed_shape else 1
         self._vocab_size: int = config.vocab_size
+        self._num_tokens = self._vocab_size if num_tokens is None else min(num_tokens, self._vocab_size)
         self.block_manager = BlockManager(num_blocks, block_size)
         self.kv_pool = KVPool(
             num_layers=config.num_hidden_layers,
@@ -103,6 +108,7 @@ class ModelRunner:
     def forward(self, chunks: Sequence[Chunk]) -> Logits:
         """Runs all chunks in one pass, writes their KV, and returns the logits that they want.
 
+        Returns when the device is done: so the time of a call is the time of the forward, and a fault is raised here.
         Raises ValueError for a position at or beyond the context limit.
         """
         last_position = max(int(np.max(chunk.positions)) for chunk in chunks)
@@ -119,7 +125,11 @@ class ModelRunner:
             saguaro_plan=plan,
         )
         offsets = batch.row_offsets[: len(chunks)]
-        return Logits(output.logits[0, : offsets[-1].stop].float(), offsets)
+        rows = output.logits[0, : offsets[-1].stop].float()
+        if self._num_tokens < self._vocab_size:
+            rows[:, self._num_tokens :] = -torch.inf
+        wait_for(self._device)
+        return Logits(rows, offsets)
 
     @torch.inference_mode()
     def copy_kv(self, sources: SlotIds, targets: SlotIds) -> None:
@@ -139,10 +149,12 @@ class ModelRunner:
             if token_ids[:-1]:
                 self.forward([Chunk.causal(token_ids[:-1], 0, table, num_logits=0)])
             paged = self.forward([Chunk.causal(token_ids[-1:], len(token_ids) - 1, table, num_logits=1)]).rows
+        paged = paged[:, : self._num_tokens]
         if not bool(torch.isfinite(paged).all()):
             raise ConfigurationError("a test forward gave logits that are not finite; are the weights damaged?")
         self._model.set_attn_implementation("eager")
         own = self._model(torch.tensor([token_ids], device=self._device), use_cache=False).logits[0, -1:].float()
+        own = own[:, : self._num_tokens]
         self._model.set_attn_implementation(paged_attention.ATTENTION_NAME)
         known = own > OUTSIDE / 2  # columns without a row in the head would hide every other difference
         difference = float((paged - own)[known].norm() / own[known].norm())

@@ -17,7 +17,8 @@ from saguaro.engine.emulated import EmulatedRunner, load_emulated
 from saguaro.engine.grammar import ConstraintCompiler
 from saguaro.engine.loading import load_model
 from saguaro.engine.model_runner import ModelRunner
-from saguaro.engine.runner import Runner
+from saguaro.engine.step_watch import StepWatch
+from saguaro.engine.watched_runner import WatchedRunner
 from saguaro.progress import report_progress
 from saguaro.types import ModelIdentity, TokenIds
 
@@ -28,7 +29,7 @@ _EMULATED = {"target": Role.TARGET, "draft": Role.DRAFT}
 class StartedModel:
     """A warm runner, and what others must know of its model."""
 
-    runner: Runner
+    runner: WatchedRunner
     identity: ModelIdentity
     eos_token_ids: TokenIds
     compiler: ConstraintCompiler  # of constraints on its output
@@ -51,12 +52,13 @@ def start_model(
     num_blocks = -(-settings.kv_tokens // settings.block_size)
     if settings.emulate is not None:
         emulated = load_emulated(settings.emulate)
-        device: Runner = EmulatedRunner(
+        device = EmulatedRunner(
             emulated.profile, _EMULATED[role], num_blocks=num_blocks, block_size=settings.block_size
         )
         device.warm_up()
         folder = emulated_tokenizer_folder(emulated.profile.vocabulary)
-        return _started(device, emulated.identity, emulated.eos_token_ids, folder)
+        watched = WatchedRunner(device, StepWatch(settings.stall_seconds))
+        return _started(watched, emulated.identity, emulated.eos_token_ids, folder)
     loaded = load_model(
         spec,
         dtype=settings.dtype,
@@ -72,16 +74,20 @@ def start_model(
         block_size=settings.block_size,
         device=settings.device,
         numerics=numerics,
+        num_tokens=loaded.identity.usable_vocabulary_tokens,
     )
     report_progress(settings.role, "warming up", None)
     runner.warm_up()
     if numerics == "fixed-shape":
         report_progress(settings.role, "proving fixed-shape numerics", None)
         fixed_shape.prove(runner)
-    return _started(runner, loaded.identity, loaded.eos_token_ids, loaded.tokenizer_folder)
+    watched = WatchedRunner(runner, StepWatch(settings.stall_seconds))
+    return _started(watched, loaded.identity, loaded.eos_token_ids, loaded.tokenizer_folder)
 
 
-def _started(runner: Runner, identity: ModelIdentity, eos_token_ids: TokenIds, tokenizer_folder: Path) -> StartedModel:
+def _started(
+    runner: WatchedRunner, identity: ModelIdentity, eos_token_ids: TokenIds, tokenizer_folder: Path
+) -> StartedModel:
     num_tokens = identity.usable_vocabulary_tokens
     compiler = ConstraintCompiler.for_model(tokenizer_folder, num_tokens=num_tokens, eos_token_ids=eos_token_ids)
     return StartedModel(runner, identity, eos_token_ids, compiler)

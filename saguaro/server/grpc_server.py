@@ -112,6 +112,14 @@ class GrpcServer:
         # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
         await self._server.stop(None)
 
+    async def abandon(self, because: str) -> None:
+        """The service cannot go on: health NOT_SERVING, running calls end with Unavailable, and the port is closed."""
+        await self._health.enter_graceful_shutdown()
+        self._doorkeeper.close(because)
+        self._doorkeeper.cut(because)
+        await self._doorkeeper.wait_idle(_CUT_SECONDS)
+        await self._server.stop(None)
+
     async def _set_health(self, status: int) -> None:
         for service in self._services:
             await self._health.set(service, status)
@@ -132,7 +140,8 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
     `ready` runs with the port bound and health NOT_SERVING. `keep_ready`, of a service whose readiness comes and goes,
-    runs while calls are admitted and says whether health is SERVING. `on_drain` is told that no new calls come, while
+    runs while calls are admitted and says whether health is SERVING; what it raises ends the service without a drain,
+    and is raised. `on_drain` is told that no new calls come, while
     old ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
     `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then.
     """
@@ -145,10 +154,11 @@ async def serve(
         owned.push_async_callback(server.stop)  # where `ready` fails; harmless after the drain
         if ready is None or await _completes_before(ready, stop):
             await server.admit()
-            keeping = None if keep_ready is None else asyncio.ensure_future(keep_ready(server.say_ready))
-            await stop.wait()
-            if keeping is not None:
-                keeping.cancel()
+            try:
+                await _kept_until(stop, server, keep_ready)
+            except Exception:
+                await server.abandon(f"the {role} has failed")
+                raise
         logger.info("%s draining for up to %g s", role, settings.drain_seconds)
         await server.stop(settings.drain_seconds, on_drain)
     logger.info("%s stopped", role)
@@ -172,6 +182,24 @@ def _stop_signal() -> Iterator[asyncio.Event]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+async def _kept_until(
+    stop: asyncio.Event, server: GrpcServer, keep_ready: Callable[[SayReady], Awaitable[None]] | None
+) -> None:
+    """Until `stop` is set. Raises what `keep_ready` raises: nobody would hear of it otherwise."""
+    waiting = asyncio.ensure_future(stop.wait())
+    keeping = None if keep_ready is None else asyncio.ensure_future(keep_ready(server.say_ready))
+    tasks = [waiting] if keeping is None else [waiting, keeping]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if keeping is not None and keeping.done():
+            await keeping
+            await waiting
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _completes_before(hook: Hook, stop: asyncio.Event) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from saguaro.config import ServiceSettings, load_settings, parse_cores
-from saguaro.errors import ConfigurationError
+from saguaro.errors import ConfigurationError, ServiceFault
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 def run_service(
     kind: type[Settings], main: Callable[[Settings], Awaitable[None]], argv: Sequence[str] | None = None
 ) -> int:
-    """Read settings, place the process, run `main`; the exit code: 0, or 1 where it cannot start.
+    """Read settings, place the process, run `main`; the exit code: 0, or 1 where it cannot start or cannot go on.
 
     `main` imports torch, where it needs it: the placement must come first.
     """
@@ -29,7 +29,7 @@ def run_service(
     try:
         apply_placement(settings.cores, settings.threads)
         asyncio.run(_awaited(main(settings)))
-    except ConfigurationError as error:
+    except (ConfigurationError, ServiceFault) as error:
         logger.error("%s", error)
         return 1
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ from saguaro.errors import (
     RateLimited,
     SaguaroError,
     SequenceFault,
+    ServiceFault,
     SessionBusy,
     SessionNotFound,
     StreamNotFound,
@@ -47,6 +48,7 @@ STATUS_OF: dict[type[SaguaroError], grpc.StatusCode] = {
     SequenceFault: grpc.StatusCode.INTERNAL,
     # A caller cannot mend the settings of a service: to him it is our fault.
     ConfigurationError: grpc.StatusCode.INTERNAL,
+    ServiceFault: grpc.StatusCode.INTERNAL,
     SaguaroError: grpc.StatusCode.INTERNAL,
 }
 

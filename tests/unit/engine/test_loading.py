@@ -69,7 +69,11 @@ def test_the_element_type_is_the_one_asked_for(llama: Path):
 
 
 def test_tokens_without_embeddings_are_not_usable(tmp_path: Path):
-    assert load(write_tiny_model(tmp_path, seed=0, vocab=40)).identity.usable_vocabulary_tokens == 40
+    folder = write_tiny_model(tmp_path, seed=0, vocab=40)
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": 39, "bos_token_id": None}))
+    assert load(folder).identity.usable_vocabulary_tokens == 40
 
 
 def test_a_sharing_draft_gets_embeddings_head_and_tokenizer_of_its_target(llama: Path, sharing_draft: Path):

@@ -181,3 +181,16 @@ def test_a_mark_knows_the_texts_that_begin_with_its_own() -> None:
     assert mark.begins("größer")
     assert not mark.begins("gros")
     assert not mark.begins("grö")
+
+
+def test_an_answer_with_an_id_beyond_the_vocabulary_is_tokenized_from_there_on() -> None:
+    text = model()
+    before = text.encode("in the ")
+    kept, turn = second_turn(
+        text, "in the desert", (*before, text.vocabulary_size + 12, *text.encode("desert"), EOS_ID)
+    )
+    assert turn.num_reused == kept.num_prompt_tokens + len(before)
+    assert max(turn.token_ids) < text.vocabulary_size
+    assert (
+        spelled(text, turn.token_ids) == text.render([HELLO, ChatMessage("assistant", "in the desert"), NEXT]).encode()
+    )

@@ -177,9 +177,10 @@ def test_what_a_request_cannot_have_emitted_is_refused_by_the_field(
 ) -> None:
     request = GenerationRequest("r", PROMPT, resumption=resumption, **options)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest) as refused:
-        validate(request, MODEL)
+        validate(request, MODEL, MODEL.usable_vocabulary_tokens)
     assert refused.value.field == field
-    validate(replace(request, resumption=Resumption((5, 6, 7), 2), **dict.fromkeys(options)), MODEL)  # type: ignore[arg-type]
+    served = replace(request, resumption=Resumption((5, 6, 7), 2), **dict.fromkeys(options))  # type: ignore[arg-type]
+    validate(served, MODEL, MODEL.usable_vocabulary_tokens)
 
 
 def test_runs_carry_the_report_of_their_round(tiny: TinyModels) -> None:
