@@ -26,6 +26,7 @@ from saguaro.errors import (
     Unauthenticated,
     Unavailable,
 )
+from saguaro.server import RequestId
 
 # Status, and OpenAI's `type`.
 STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
@@ -69,6 +70,14 @@ class HttpError(Exception):
         self.status = status
 
 
+def id_headers(request_id: RequestId | None) -> dict[str, str]:
+    """Of an answer: the gateway's own id, to resume with and to find in logs, and the caller's as it was given."""
+    if request_id is None:
+        return {}
+    callers = {"x-client-request-id": request_id.callers} if request_id.callers else {}
+    return {"x-request-id": request_id.own} | callers
+
+
 def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -> dict[str, Any]:
     """`params` are the gateway's names of fields to the client's: `chat.messages` is `messages` in any case."""
     param: str | None = None
@@ -83,10 +92,12 @@ def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
 
 
-def error_response(error: SaguaroError | HttpError, params: Mapping[str, str], request_id: str) -> JSONResponse:
+def error_response(
+    error: SaguaroError | HttpError, params: Mapping[str, str], request_id: RequestId | None
+) -> JSONResponse:
     """The whole response to a request that came to nothing."""
     status = error.status if isinstance(error, HttpError) else _row(error)[0]
-    headers = {"x-request-id": request_id}
+    headers = id_headers(request_id)
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, Unavailable | RateLimited):

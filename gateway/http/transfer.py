@@ -16,6 +16,8 @@ from gateway.http.errors import HttpError
 
 Result = TypeVar("Result")
 
+EVENT_STREAM = "text/event-stream"
+
 
 class ClientGone(Exception):
     """The client has closed its connection; nobody reads an answer."""
@@ -64,10 +66,9 @@ async def _disconnected(receive: Receive) -> None:
 class EventStream(Response):
     """Server-sent events. Owns the generator of their bytes: it is closed in every case."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, events: AsyncGenerator[bytes], headers: dict[str, str]) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"} | headers)
+        ours = {"content-type": EVENT_STREAM, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=ours | headers)
         del self.headers["content-length"]
         self._events = events
 
@@ -84,7 +85,12 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def sse(document: dict[str, Any], event_id: int | None = None) -> bytes:
-    """One event with the document as its data."""
+def encoded(document: dict[str, Any]) -> bytes:
+    """JSON, on one line."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def sse(document: bytes, event_id: int | None = None) -> bytes:
+    """One event with the encoded document as its data."""
     name = b"" if event_id is None else b"id: %d\n" % event_id
-    return name + b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return name + b"data: " + document + b"\n\n"
