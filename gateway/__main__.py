@@ -50,6 +50,7 @@ async def main(settings: GatewaySettings) -> None:
     door = HttpDoor(
         request_timeout_seconds=settings.request_timeout_seconds,
         max_body_bytes=settings.max_body_bytes,
+        receive_seconds=settings.receive_seconds,
         guard=guard,
         metrics=metrics.registry if settings.admin_port is None else None,
     )

@@ -49,8 +49,8 @@ class _Follower:
 
 @dataclass(slots=True, eq=False)
 class _KeptStream(Generic[Item]):
-    """`buffer` holds the items up to number `num_items`, `num_bytes` in all; `num_handed_out` is the last that any client
-    has read. `owner` is the name of the key whose stream it is.
+    """`buffer` holds the items up to number `num_items`, `num_bytes` in all; `num_handed_out` is the last that any
+    client has read. `owner` is the name of the key whose stream it is.
     """
 
     owner: str

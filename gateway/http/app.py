@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -9,7 +10,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,12 +20,13 @@ from gateway.answers import Answers
 from gateway.guard import Guard, current_principal, longest_call_seconds
 from gateway.http.admin import metrics_endpoint
 from gateway.http.bodies import ChatBody, CompletionBody
-from gateway.http.errors import HttpError, error_document, error_response, id_headers, malformed
+from gateway.http.errors import HttpError, error_document, error_response, id_headers
 from gateway.http.identity import Entrance, request_id_of
 from gateway.http.openapi import openapi_document
 from gateway.http.replies import Document, Reply
 from gateway.http.sessions import SessionBody, deletion, session_document
 from gateway.http.shapes import ChatShape, CompletionShape, Shape, Speller
+from gateway.http.strict import parse
 from gateway.http.transfer import ClientGone, EventStream, encoded, read_json, sse, while_connected
 from gateway.sessions import Sessions
 from gateway.streams import Numbered, Streams, numbered
@@ -40,8 +41,10 @@ logger = logging.getLogger(__name__)
 Body = TypeVar("Body", ChatBody, CompletionBody, SessionBody)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
+_RECEIVE_SECONDS = 20.0
 _LAST_EVENT_ID = "last-event-id"
 _RESUMED = {"after_sequence_number": _LAST_EVENT_ID}
+_QUICK_BYTES = 1 << 16
 _NOBODY_READS_IT = 499  # nginx's number for a client that has gone
 
 
@@ -56,12 +59,14 @@ class HttpDoor:
         *,
         request_timeout_seconds: float,
         max_body_bytes: int,
+        receive_seconds: float = _RECEIVE_SECONDS,
         guard: Guard | None = None,
         metrics: CollectorRegistry | None = None,
     ) -> None:
-        """`metrics` where they are not apart, on the admin port."""
+        """A body has `receive_seconds` to arrive. `metrics` where they are not apart, on the admin port."""
         self._request_timeout_seconds = request_timeout_seconds
         self._max_body_bytes = max_body_bytes
+        self._receive_seconds = receive_seconds
         self._answers: Answers | None = None
         self._closed_because = "the gateway is starting"
         routes = [
@@ -132,17 +137,15 @@ class HttpDoor:
         return await self._generate(request, await self._body(request, CompletionBody), CompletionShape)
 
     async def _body(self, request: Request, kind: type[Body]) -> Body:
-        raw = await read_json(request, max_bytes=self._max_body_bytes, timeout_seconds=self._request_timeout_seconds)
-        try:
-            return kind.model_validate_json(raw)
-        except ValidationError as error:
-            raise malformed(error) from None
+        raw = await read_json(request, max_bytes=self._max_body_bytes, timeout_seconds=self._receive_seconds)
+        # A large body takes longer than a step; other streams go on meanwhile.
+        return parse(kind, raw) if len(raw) <= _QUICK_BYTES else await asyncio.to_thread(parse, kind, raw)
 
     async def _generate(
         self, request: Request, body: ChatBody | CompletionBody, shape: Callable[[Speller], Shape]
     ) -> Response:
         answers, request_id = self._open_answers(), request_id_of(request)
-        asked = body.answer_request()
+        asked = body.answer_request(answers.limits.max_answer_tokens)
         reply = Reply(shape(answers.token_bytes), request_id.own, asked.n, wants_usage=body.wants_usage)
         timeout_seconds = min(body.timeout or math.inf, self._request_timeout_seconds)
         events = self._sessions.generate(asked, request_id.own, timeout_seconds)

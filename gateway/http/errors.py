@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,8 +59,10 @@ _NAMED: dict[type[SaguaroError], tuple[str | None, str]] = {
 }
 
 _SHOWN_CHARACTERS = 80
+_REPR = reprlib.Repr()  # of a body's part, which may be all of it
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _SHOWN_CHARACTERS
 # What pydantic puts into a path where a field may be one of several types.
-_ALTERNATIVE = re.compile(r"str|list\[.*\]|literal\[.*\]|NamedTool")
+_ALTERNATIVE = re.compile(r"str|list\[.*\]|function-before\[.*\]|literal\[.*\]|NamedTool")
 
 
 class HttpError(Exception):
@@ -110,11 +113,12 @@ def malformed(error: ValidationError) -> InvalidRequest:
     fault = error.errors(include_url=False, include_context=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequest("", f"the body is not JSON: {fault['msg'].removeprefix('Invalid JSON: ')}")
-    path = ".".join(part for part in map(str, fault["loc"]) if not _ALTERNATIVE.fullmatch(part)) or "the body"
+    parts = (part[:_SHOWN_CHARACTERS] for part in map(str, fault["loc"]))
+    path = ".".join(part for part in parts if not _ALTERNATIVE.fullmatch(part)) or "the body"
     field = str(fault["loc"][0]) if fault["loc"] else ""
     if fault["type"] == "missing":
         return InvalidRequest(field, f"{path} is missing")
-    given = repr(fault["input"])
+    given = _REPR.repr(fault["input"])
     shown = given if len(given) <= _SHOWN_CHARACTERS else f"{given[:_SHOWN_CHARACTERS]}..."
     return InvalidRequest(field, f"{path} is {shown}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
 

@@ -32,13 +32,18 @@ async def read_json(request: Request, *, max_bytes: int, timeout_seconds: float)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpError(415, f'Content-Type is "{kind}"; it must be application/json')
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise HttpError(413, f"the body has {declared} bytes; this gateway takes at most {max_bytes}")
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_seconds):
             async for piece in request.stream():
                 body += piece
                 if len(body) > max_bytes:
-                    raise HttpError(413, f"the body has over {max_bytes} bytes; this gateway takes at most that many")
+                    raise HttpError(
+                        413, f"the body has at least {len(body)} bytes; this gateway takes at most {max_bytes}"
+                    )
     except TimeoutError:
         raise HttpError(408, f"the body was not there after {timeout_seconds:g} s") from None
     return bytes(body)

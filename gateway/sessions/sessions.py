@@ -83,6 +83,7 @@ class Sessions:
         self, request: AnswerRequest, session_id: str, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
         new = _new_messages(request)
+        request = self._answers.limits.bounded(request)  # before the session's room is taken for what was asked
         deadline = time.monotonic() + timeout_seconds
         async with held(self._store, session_id) as hold:
             session, served = _own(session_id, hold.session), self._answers.identity(request.model)

@@ -105,8 +105,8 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
         Field(
             ge=65536,
             le=1 << 40,
-            description="bytes of all sessions that the store keeps of one API key; beyond it the key begins no session "
-            "and no turn; none sets no limit",
+            description="bytes of all sessions that the store keeps of one API key; beyond it the key begins no "
+            "session and no turn; none sets no limit",
         ),
     ] = 128 << 20
     resume_seconds: Annotated[
@@ -123,8 +123,8 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
         Field(
             ge=4096,
             le=1 << 30,
-            description="bytes that are kept of one resumable answer; larger lets a client that comes back read further "
-            "back, and an answer go on further without it; all together take at most this times max_concurrent_requests",
+            description="bytes that are kept of one resumable answer; larger lets a client that comes back read "
+            "further back, and an answer go on further without it; all take at most this times max_concurrent_requests",
         ),
     ] = 1 << 20
     max_resumable_per_key: Annotated[
@@ -141,8 +141,8 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
         Field(
             ge=1024,
             le=1 << 30,
-            description="largest body of an HTTP request; larger admits longer prompts, each takes some ten times as much "
-            "memory while it is read",
+            description="largest body of an HTTP request, in bytes; larger admits longer prompts, each takes some ten "
+            "times as much memory while it is read",
         ),
     ] = 4 << 20
     max_prompt_tokens: Annotated[

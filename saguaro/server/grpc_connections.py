@@ -69,7 +69,7 @@ def _shut(descriptor: int, peer: Peer) -> None:
 
 @contextlib.contextmanager
 def _looked_into(descriptor: int) -> Iterator[socket.socket | None]:
-    """The socket behind it, on a descriptor of our own so that nobody else can close it meanwhile; None for no socket."""
+    """The socket behind it, on a descriptor of our own, which nobody else can close meanwhile; None for no socket."""
     try:
         copy = os.dup(descriptor)
     except OSError:

@@ -60,7 +60,7 @@ def test_bystanders_are_served_while_300_idle_connections_are_held(gateway: Narr
 
 HALVES = {
     "header": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Ty",
-    "body": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+    "body": b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
     "nothing": b"",
 }
 

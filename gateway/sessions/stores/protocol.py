@@ -19,8 +19,9 @@ LEASE_SECONDS = 15.0
 class StoreLimits:
     """A session ends `ttl_seconds` after its last use, never while it is held; `max_sessions` is of the whole store.
 
-    Of each owner that has a name, `max_sessions_per_owner` are kept, and `max_bytes_per_owner` of records: a turn begins
-    while they are not reached, so the turns that run at the same time may exceed them by what they add. None: no limit.
+    Of each owner that has a name, `max_sessions_per_owner` are kept, and `max_bytes_per_owner` of records: a turn
+    begins while they are not reached, so turns that run at the same time may exceed them by what they add. None: no
+    limit.
     """
 
     ttl_seconds: float
@@ -66,8 +67,8 @@ class SessionStore(Protocol):
         """None for an unknown session. To look is no use: it does not delay the end."""
 
     async def acquire(self, session_id: str, holder: str) -> bytes | None:
-        """The record, which `holder` now holds; None for an unknown session. Raises SessionBusy, and InvalidRequest where
-        the owner's sessions have as many bytes as they may have.
+        """The record, which `holder` now holds; None for an unknown session. Raises SessionBusy, and InvalidRequest
+        where the owner's sessions have as many bytes as they may have.
         """
 
     async def renew(self, session_id: str, holder: str) -> bool:

@@ -132,7 +132,7 @@ class RedisStore:
             raise ConfigurationError(f"session_store {self._peer} is no address: {error}") from None
 
     async def create(self, session_id: str, record: bytes, owner: str = "") -> float:
-        """When it will be forgotten. Raises Unavailable where the store is full, InvalidRequest where the owner's part is."""
+        """When it will be forgotten. Raises Unavailable for a full store, InvalidRequest for a full owner."""
         limits = self._limits
         of_owner = (owner, limits.max_sessions_per_owner or 0, limits.max_bytes_per_owner or 0)
         made = await self._run(_CREATE, session_id, record, self._ttl_ms, limits.max_sessions, *of_owner)

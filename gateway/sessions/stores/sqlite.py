@@ -53,7 +53,7 @@ class SqliteStore:
             raise ConfigurationError(f"the session store {path} cannot be opened: {error}") from None
 
     async def create(self, session_id: str, record: bytes, owner: str = "") -> float:
-        """When it will be forgotten. Raises Unavailable where the store is full, InvalidRequest where the owner's part is."""
+        """When it will be forgotten. Raises Unavailable for a full store, InvalidRequest for a full owner."""
         return await self._run(lambda: self._create(session_id, record, owner))
 
     async def read(self, session_id: str) -> StoredSession | None:
