@@ -175,7 +175,7 @@ class ChatBody(_GenerationBody):
     store: Annotated[None, Neutral(False)] = None
 
     def answer_request(self, most_tokens: int | None) -> AnswerRequest:
-        """Raises InvalidRequest where fields contradict each other. `most_tokens`: the deployment's own limit, if any."""
+        """Raises InvalidRequest where fields contradict each other. `most_tokens`: the deployment's limit, if any."""
         limits = {limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None}
         if len(limits) > 1:
             raise InvalidRequest(
@@ -210,7 +210,7 @@ class CompletionBody(_GenerationBody):
     best_of: Annotated[None, Neutral(1)] = None
 
     def answer_request(self, most_tokens: int | None) -> AnswerRequest:
-        """Raises InvalidRequest where there is not exactly one prompt. `most_tokens`: the deployment's own limit, if any,
+        """Raises InvalidRequest where there is not exactly one prompt. `most_tokens`: the deployment's limit, if any,
         which OpenAI's default must not exceed.
         """
         default = min(_DEFAULT_COMPLETION_TOKENS, most_tokens or _DEFAULT_COMPLETION_TOKENS)
