@@ -193,13 +193,14 @@ async def running_house(
     request_timeout_seconds: float = 30,
     limits: Limits | None = None,
     log_prompts: bool = False,
+    drain_seconds: float = 10.0,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
     text = TextModel.from_folder(folder)
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
-    settings = GatewaySettings(port=0, http_port=0, admin_port=0)
+    settings = GatewaySettings(port=0, http_port=0, admin_port=0, drain_seconds=drain_seconds)
     guard, metrics = guard or Guard(), GatewayMetrics()
     servicer = GatewayServicer(request_timeout_seconds)
     door = HttpDoor(
