@@ -75,7 +75,7 @@ class Connections:
 
     def __init__(self, limit: int, per_address: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit = limit
-        self._per_address = min(per_address or limit, limit)
+        self.per_address = min(per_address or limit, limit)
         self._clock = clock
         self._open: dict[Peer, _Connection] = {}
         self._quiet: OrderedDict[Peer, None] = OrderedDict()  # those without a call, the quietest first
@@ -93,7 +93,13 @@ class Connections:
         return list(self._open)
 
     def opened(self, peer: Peer, close: Callable[[], None], within_seconds: float | None = None) -> None:
-        """A new connection, which has so long to begin a call; `close` must not raise."""
+        """A new connection, which has so long to begin a call; of a known one, another way to close it.
+
+        `close` must not raise.
+        """
+        if (known := self._open.get(peer)) is not None:
+            known.close = close
+            return
         now = self._clock()
         self._open[peer] = _Connection(close, now, None if within_seconds is None else now + within_seconds)
         self._quiet[peer] = None
@@ -144,14 +150,14 @@ class Connections:
 
     def make_room(self, address: str) -> bool:
         """Whether one more connection from `address` fits, where need be in place of the quietest."""
-        if self._num_from[address] >= self._per_address:
+        if self._num_from[address] >= self.per_address:
             return self._close_first(peer for peer in self._quiet if peer[0] == address)
         return len(self._open) < self.limit or self._close_first(iter(self._quiet))
 
     def shed(self, keep: int) -> None:
         """Close the quietest until `keep` are left, and of each address as many as it may have."""
-        for address in [name for name, count in self._num_from.items() if count > self._per_address]:
-            while self._num_from[address] > self._per_address:
+        for address in [name for name, count in self._num_from.items() if count > self.per_address]:
+            while self._num_from[address] > self.per_address:
                 if not self._close_first(peer for peer in self._quiet if peer[0] == address):
                     break
         while len(self._open) > keep and self._close_first(iter(self._quiet)):

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from saguaro.errors import DeadlineExceeded, InvalidRequest, SaguaroError, SequenceFault, Unavailable
 from saguaro.server.connections import Connections
-from saguaro.server.grpc_connections import peer_of_call
+from saguaro.server.grpc_connections import calling
 from saguaro.server.request_ids import RequestId
 from saguaro.server.sparingly import Sparingly
 from saguaro.wire.status import status_of
@@ -173,10 +173,7 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
                 self._idle.set()
 
     def _known_as_calling(self, context: Any) -> contextlib.AbstractContextManager[None]:
-        peer = None if self._connections is None else peer_of_call(context.peer())
-        if self._connections is None or peer is None:
-            return contextlib.nullcontext()
-        return self._connections.calling(peer)
+        return contextlib.nullcontext() if self._connections is None else calling(self._connections, context)
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from saguaro.server.connections import FD_FOLDER, Connections, Peer, num_descriptors, peer_of
 
@@ -23,11 +24,12 @@ _FULL_SHARE = 0.75  # of the limit; the rest is for those that come until the ne
 async def keep_room(connections: Connections, port: int) -> None:
     """Until cancelled: where connections to `port` come near to the limit, close the quietest."""
     keep = int(connections.limit * _FULL_SHARE)
+    look_from = min(keep, connections.per_address)
     before = num_descriptors()
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         # To count is cheap; of whom they are is asked only where it may matter.
-        if len(connections) > keep or num_descriptors() - before > keep:
+        if len(connections) > look_from or num_descriptors() - before > look_from:
             note(connections, await asyncio.to_thread(connected, port))
             connections.shed(keep)
 
@@ -38,8 +40,20 @@ def note(connections: Connections, found: dict[Peer, int]) -> None:
         if peer not in found:
             connections.closed(peer)
     for peer, descriptor in found.items():
-        if peer not in connections:
-            connections.opened(peer, partial(_shut, descriptor, peer))
+        connections.opened(peer, partial(_shut, descriptor, peer))
+
+
+@contextlib.contextmanager
+def calling(connections: Connections, context: Any) -> Iterator[None]:
+    """While the connection of a call, whose gRPC context this is, is known to have one."""
+    peer = peer_of_call(context.peer())
+    if peer is None:
+        yield
+        return
+    if peer not in connections:
+        connections.opened(peer, _cannot_close)  # until it is found
+    with connections.calling(peer):
+        yield
 
 
 def connected(port: int) -> dict[Peer, int]:
@@ -58,6 +72,10 @@ def peer_of_call(text: str) -> Peer | None:
     host, _, port = text.partition(":")[2].rpartition(":")
     host = host.replace("%5B", "").replace("%5D", "").strip("[]")
     return peer_of(host, int(port)) if port.isdecimal() else None
+
+
+def _cannot_close() -> None:
+    pass
 
 
 def _shut(descriptor: int, peer: Peer) -> None:
