@@ -30,6 +30,7 @@ class BoundedListener(socket.socket):
 
     connections: Connections
     receive_seconds: float
+    _full: Sparingly
 
     @classmethod
     def of(cls, listening: socket.socket, connections: Connections, receive_seconds: float) -> BoundedListener:

@@ -100,6 +100,7 @@ class HttpServer:
         await serving
 
     def _uvicorn_config(self, app: ASGIApp, backlog: int) -> uvicorn.Config:
+        context = self._context
         return uvicorn.Config(
             app,
             http="h11",
@@ -113,7 +114,7 @@ class HttpServer:
             backlog=backlog,
             timeout_keep_alive=math.ceil(self._settings.idle_seconds),
             timeout_graceful_shutdown=math.ceil(self._settings.drain_seconds + _CUT_SECONDS),
-            ssl_context_factory=None if self._context is None else lambda *_: self._context,
+            ssl_context_factory=None if context is None else lambda *_: context,
         )
 
 

@@ -7,6 +7,7 @@ fault, and mappings are counted before they are looked into.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
@@ -66,8 +67,7 @@ def parse(kind: type[Body], raw: bytes) -> Body:
 def _checked_object(pairs: list[tuple[str, Any]]) -> None:
     keys = {key for key, _ in pairs}
     if len(keys) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise InvalidRequest("", f'the body has the key "{twice[:80]}" twice in one object; give it once')
     if any(len(key) > MAX_KEY_CHARACTERS for key in keys):
         longest = max(keys, key=len)

@@ -62,7 +62,8 @@ _READ = (
     + """
 local found = redis.call('HMGET', KEYS[1], 'record', 'held_until')
 if not found[1] then return false end
-return {found[1], now + redis.call('PTTL', KEYS[1]), tonumber(found[2] or 0) > now and 1 or 0}
+local ends_at = redis.call('ZSCORE', KEYS[2], ARGV[1]) or now + redis.call('PTTL', KEYS[1])
+return {found[1], tonumber(ends_at), tonumber(found[2] or 0) > now and 1 or 0}
 """
 )
 _ACQUIRE = (  # holder, lease, time to keep, the owner's max bytes
