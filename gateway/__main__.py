@@ -13,18 +13,16 @@ from gateway.answers import Answers, check_tokenizer
 from gateway.guard import Guard, KeysFile, is_loopback, longest_call_seconds
 from gateway.http.admin import admin_app
 from gateway.http.app import HttpDoor
-from gateway.http.replies import Document
 from gateway.http.server import HttpServer
 from gateway.metrics import GatewayMetrics
 from gateway.policy import PolicyDesk
 from gateway.policy_metrics import PolicyCollector
 from gateway.requests import Limits
-from gateway.service import GatewayServicer
+from gateway.service import GatewayServicer, event_bytes
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
-from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
@@ -51,15 +49,21 @@ async def main(settings: GatewaySettings) -> None:
     servicer = GatewayServicer(settings.request_timeout_seconds)
     door = HttpDoor(
         request_timeout_seconds=settings.request_timeout_seconds,
-        max_body_bytes=settings.max_message_bytes,
+        max_body_bytes=settings.max_body_bytes,
+        receive_seconds=settings.receive_seconds,
         guard=guard,
         metrics=metrics.registry if settings.admin_port is None else None,
     )
-    http = HttpServer(settings, door.app)
+    http = HttpServer(settings, door.app, cut=door.cut)
     admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
-    store = open_store(settings.session_store, StoreLimits(settings.session_ttl_seconds, settings.max_sessions))
-    bounds = StreamBounds(settings.resume_seconds, settings.max_concurrent_requests)
-    events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
+    store = open_store(settings.session_store, _store_limits(settings))
+    bounds = StreamBounds(
+        settings.resume_seconds,
+        settings.max_concurrent_requests,
+        max_buffered_bytes=settings.resume_buffer_bytes,
+        max_streams_per_key=settings.max_resumable_per_key,
+    )
+    events, chunks = Streams[gateway_pb2.GenerateResponse](bounds, event_bytes), Streams[bytes](bounds, len)
 
     def register(server: Any) -> list[str]:
         gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
@@ -94,11 +98,21 @@ async def main(settings: GatewaySettings) -> None:
             role=settings.role,
             gate=guard.enter_by_metadata,
             longest_call_seconds=longest_call_seconds(settings.request_timeout_seconds),
+            num_ports=1 if settings.http_port is None else 2,
             ready=ready,
             keep_ready=verifiers.keep_ready,
             on_drain=drain,
             on_stop=stop,
         )
+
+
+def _store_limits(settings: GatewaySettings) -> StoreLimits:
+    return StoreLimits(
+        settings.session_ttl_seconds,
+        settings.max_sessions,
+        max_sessions_per_owner=settings.max_sessions_per_key,
+        max_bytes_per_owner=settings.max_session_bytes_per_key,
+    )
 
 
 def _keys(settings: GatewaySettings, guard: Guard) -> contextlib.AbstractAsyncContextManager[None]:

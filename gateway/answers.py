@@ -188,6 +188,11 @@ class Answers:
         return self._text.token_bytes(token_id)
 
     @property
+    def limits(self) -> Limits:
+        """What this deployment serves."""
+        return self._limits
+
+    @property
     def num_running(self) -> int:
         """Answers in flight, each choice one."""
         return self._num_running

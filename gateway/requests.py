@@ -27,7 +27,7 @@ class Limits:
             raise InvalidRequest(
                 "max_tokens", f"max_tokens is {request.max_tokens}; this deployment takes at most {most}"
             )
-        return replace(request, max_tokens=request.max_tokens or most)
+        return request if request.max_tokens is not None else replace(request, max_tokens=most)
 
     def check_prompt(self, prompt: TokenIds) -> None:
         """Raises InvalidRequest for a prompt that is too long here, whatever the model's context."""

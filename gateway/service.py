@@ -12,7 +12,7 @@ from gateway.policy import PolicyDesk
 from gateway.sessions import Sessions
 from gateway.streams import Numbered, Streams, numbered
 from saguaro.answers import AnswerEvent
-from saguaro.server import current_request_id
+from saguaro.server import REQUEST_ID_KEY, current_request_id
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
 from saguaro.wire.gateway import answer_event_to_proto, answer_request_from_proto, served_model_to_proto
@@ -24,14 +24,16 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
     """Errors leave as exceptions of the tree; the doorkeeper turns them into status."""
 
     _sessions: Sessions
-    _streams: Streams[AnswerEvent]
+    _streams: Streams[pb.GenerateResponse]
 
     def __init__(self, request_timeout_seconds: float) -> None:
         self._request_timeout_seconds = request_timeout_seconds
         self._desk: PolicyDesk | None = None
         self._answers: Answers | None = None
 
-    def open(self, answers: Answers, sessions: Sessions, streams: Streams[AnswerEvent], desk: PolicyDesk) -> None:
+    def open(
+        self, answers: Answers, sessions: Sessions, streams: Streams[pb.GenerateResponse], desk: PolicyDesk
+    ) -> None:
         """Give the servicer what it answers with; the doorkeeper holds calls back until then."""
         self._answers, self._sessions, self._streams, self._desk = answers, sessions, streams, desk
 
@@ -52,8 +54,13 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         remaining = context.time_remaining()
         timeout = self._request_timeout_seconds if remaining is None else min(remaining, self._request_timeout_seconds)
         asked, request_id = answer_request_from_proto(request), current_request_id()
-        events = self._sessions.generate(asked, request_id, timeout)
-        stream = self._streams.keep(request_id, events) if asked.resumable else numbered(events)
+        events = _to_proto(self._sessions.generate(asked, request_id, timeout))
+        if asked.resumable:
+            stream = self._streams.keep(request_id, events)
+            # Who is cut off before the first event needs the id, too.
+            await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
+        else:
+            stream = numbered(events)
         async with contextlib.aclosing(_responses(stream)) as responses:
             async for response in responses:
                 yield response
@@ -112,9 +119,19 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
         return policy_change_response(await self.desk.change(policy_changes_from_proto(request.policy)))
 
 
-async def _responses(stream: AsyncGenerator[Numbered[AnswerEvent]]) -> AsyncGenerator[pb.GenerateResponse]:
+def event_bytes(event: pb.GenerateResponse) -> int:
+    """What an event takes on the wire; in memory it is of the same order."""
+    return int(event.ByteSize())
+
+
+async def _to_proto(events: AsyncGenerator[AnswerEvent]) -> AsyncGenerator[pb.GenerateResponse]:
+    async with contextlib.aclosing(events):
+        async for event in events:
+            yield answer_event_to_proto(event)
+
+
+async def _responses(stream: AsyncGenerator[Numbered[pb.GenerateResponse]]) -> AsyncGenerator[pb.GenerateResponse]:
     async with contextlib.aclosing(stream):
         async for event in stream:
-            response = answer_event_to_proto(event.item)
-            response.sequence_number = event.sequence_number
-            yield response
+            event.item.sequence_number = event.sequence_number
+            yield event.item

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncGenerator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from gateway.guard import current_principal
-from saguaro.errors import InvalidRequest, StreamNotFound
+from saguaro.errors import InvalidRequest, RateLimited, StreamNotFound
 
 Item = TypeVar("Item")
 
 MAX_BUFFERED_ITEMS = 4096  # of one stream; an item is a round's tokens
+MAX_BUFFERED_BYTES = 1 << 20  # of one stream
+_BUSY_RETRY_SECONDS = 1.0  # nobody knows when an answer ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,13 @@ class _Follower:
 
 @dataclass(slots=True, eq=False)
 class _KeptStream(Generic[Item]):
-    """`buffer` holds the items up to number `num_items`; `num_handed_out` is the last that any client has read.
-
-    `owner` is the name of the key whose stream it is.
+    """`buffer` holds the items up to number `num_items`, `num_bytes` in all; `num_handed_out` is the last that any
+    client has read. `owner` is the name of the key whose stream it is.
     """
 
     owner: str
-    buffer: deque[Item] = field(default_factory=deque)
+    buffer: deque[tuple[Item, int]] = field(default_factory=deque)  # with the size of each
+    num_bytes: int = 0
     num_items: int = 0
     num_handed_out: int = 0
     has_ended: bool = False
@@ -66,18 +68,24 @@ class _KeptStream(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class StreamBounds:
-    """`resume_seconds` 0 keeps no stream. `max_streams` counts those that have ended too."""
+    """`resume_seconds` 0 keeps no stream. `max_streams` counts those that have ended too; `max_streams_per_key` is of
+    each key, where there are keys. A buffer always holds one item, whatever its size.
+    """
 
     resume_seconds: float
     max_streams: int
     max_buffered_items: int = MAX_BUFFERED_ITEMS
+    max_buffered_bytes: int = MAX_BUFFERED_BYTES
+    max_streams_per_key: int | None = None
 
 
 class Streams(Generic[Item]):
-    """The kept streams of one door."""
+    """The kept streams of one door, by the ids of their requests, which are the gateway's own."""
 
-    def __init__(self, bounds: StreamBounds) -> None:
+    def __init__(self, bounds: StreamBounds, size_of: Callable[[Item], int]) -> None:
+        """`size_of`: the bytes of an item."""
         self._bounds = bounds
+        self._size_of = size_of
         self._streams: dict[str, _KeptStream[Item]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -89,15 +97,11 @@ class Streams(Generic[Item]):
     def keep(self, request_id: str, items: AsyncGenerator[Item]) -> AsyncGenerator[Numbered[Item]]:
         """Begins to read `items`, and follows them.
 
-        Raises InvalidRequest where no stream is kept, or another of the same id runs; one that has ended gives way.
+        Raises InvalidRequest where no stream is kept, RateLimited where the key has as many running as it may keep.
         """
         self._check_keeps()
-        before = self._streams.get(request_id)
-        if before is not None and not before.has_ended:
-            raise InvalidRequest("x-request-id", f'request id "{request_id}" is that of a stream that still runs')
-        if before is not None:
-            self._forget(request_id, "its id was used again")
-        self._make_room()
+        assert request_id not in self._streams, "each request has an id of its own"
+        self._make_room(current_principal().name)
         stream = self._streams[request_id] = _KeptStream[Item](current_principal().name)
         stream.reading = asyncio.create_task(self._read(stream, items))
         self._forget_later(request_id, stream)  # unless its client comes to read it
@@ -143,12 +147,28 @@ class Streams(Generic[Item]):
             )
         return stream
 
-    def _make_room(self) -> None:
-        """Where as many are kept as may be, forgets one that has ended. Those that run have a bound of their own."""
-        if len(self._streams) >= self._bounds.max_streams:
-            ended = next((key for key, stream in self._streams.items() if stream.has_ended), None)
-            if ended is not None:
-                self._forget(ended, "others took its place")
+    def _make_room(self, owner: str) -> None:
+        """Where as many are kept as may be, forgets one that has ended: of the same key, else of the one that has most.
+        Those that run have a bound of their own.
+        """
+        kept = Counter(stream.owner for stream in self._streams.values())
+        most = self._bounds.max_streams_per_key
+        if owner and most is not None and kept[owner] >= most:
+            if not self._forget_ended(owner):
+                raise RateLimited(
+                    f'key "{owner}" may have {most} resumable answers, and {kept[owner]} run; wait for the end of one, '
+                    "or leave out resumable",
+                    _BUSY_RETRY_SECONDS,
+                )
+        elif len(self._streams) >= self._bounds.max_streams:
+            any(self._forget_ended(other) for other in (owner, *(name for name, _ in kept.most_common())))
+
+    def _forget_ended(self, owner: str) -> bool:
+        """Whether a stream of the owner had ended; the oldest is forgotten."""
+        ended = next((key for key, item in self._streams.items() if item.owner == owner and item.has_ended), None)
+        if ended is not None:
+            self._forget(ended, "others took its place")
+        return ended is not None
 
     # --- the stream's side --------------------------------------------------------------------------------------------
 
@@ -164,20 +184,26 @@ class Streams(Generic[Item]):
             await _tell(stream)
 
     async def _append(self, stream: _KeptStream[Item], item: Item) -> None:
+        size = self._size_of(item)
         async with stream.changed:
             # A slow client slows its stream, as one that is not kept; an absent one stops it in the end.
-            await stream.changed.wait_for(lambda: self._has_room(stream))
-            if len(stream.buffer) == self._bounds.max_buffered_items:
-                stream.buffer.popleft()
-            stream.buffer.append(item)
+            await stream.changed.wait_for(lambda: self._makes_room(stream, size))
+            stream.buffer.append((item, size))
+            stream.num_bytes += size
             stream.num_items += 1
             stream.changed.notify_all()
 
-    def _has_room(self, stream: _KeptStream[Item]) -> bool:
-        if len(stream.buffer) < self._bounds.max_buffered_items:
-            return True
+    def _makes_room(self, stream: _KeptStream[Item], size: int) -> bool:
+        """Whether an item of that size fits, now that items went that nobody needs any more."""
+        bounds, buffer = self._bounds, stream.buffer
         needed_from = min((follower.num_read for follower in stream.followers), default=stream.num_handed_out)
-        return stream.num_items - len(stream.buffer) < needed_from
+        while buffer and (
+            len(buffer) >= bounds.max_buffered_items or stream.num_bytes + size > bounds.max_buffered_bytes
+        ):
+            if stream.num_items - len(buffer) >= needed_from:
+                return False
+            stream.num_bytes -= buffer.popleft()[1]
+        return True
 
     # --- the client's side --------------------------------------------------------------------------------------------
 
@@ -193,7 +219,7 @@ class Streams(Generic[Item]):
                     await stream.changed.wait_for(lambda: stream.num_items > follower.num_read or stream.has_ended)
                     if stream.num_items == follower.num_read:
                         break
-                    item = stream.buffer[follower.num_read - stream.num_items]
+                    item, _ = stream.buffer[follower.num_read - stream.num_items]
                     follower.num_read += 1
                     stream.num_handed_out = max(stream.num_handed_out, follower.num_read)
                     stream.changed.notify_all()

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Self
@@ -54,9 +55,8 @@ class _KeyFile(BaseModel):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        names = [record.name for record in self.keys]
-        for name in names:
-            if names.count(name) > 1:
+        for name, count in Counter(record.name for record in self.keys).items():
+            if count > 1:
                 raise ValueError(f'the name "{name}" stands for two keys; each has a name of its own')
         return self
 

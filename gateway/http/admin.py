@@ -35,9 +35,9 @@ def admin_app(registry: CollectorRegistry, desk: PolicyDesk, ready: Endpoint) ->
             changes = PolicySettings.model_validate_json(raw).by_class()
             return JSONResponse(policy_report_document(await desk.change(changes)))
         except ValidationError as error:
-            return error_response(malformed(error), {}, "")
+            return error_response(malformed(error), {}, None)
         except (InvalidRequest, HttpError) as error:
-            return error_response(error, {}, "")
+            return error_response(error, {}, None)
 
     return Starlette(
         routes=[

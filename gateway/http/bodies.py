@@ -13,13 +13,13 @@ from pydantic import Field
 from gateway.http.formats import ResponseFormat, constraint_from
 from gateway.http.messages import MessageBody
 from gateway.http.neutral import Neutral
-from gateway.http.strict import Strict
+from gateway.http.strict import FIRST_FAULT, AtMost, Strict
 from gateway.http.tools import ToolBody, ToolChoice, tool_use
 from saguaro.answers import AnswerRequest, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import InvalidRequest
 from saguaro.tools import ToolUse
 from saguaro.types import AcceptanceMode, SamplingParams, TrafficClass
-from saguaro.validation import MAX_TOP_LOGPROBS
+from saguaro.validation import MAX_BIASED_TOKENS, MAX_TOP_LOGPROBS
 
 _DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's
 _Value = TypeVar("_Value")
@@ -44,11 +44,11 @@ class _GenerationBody(Strict):
     top_p: float | None = None
     n: int | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | Annotated[list[str], FIRST_FAULT] | None = None
     max_tokens: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], AtMost(MAX_BIASED_TOKENS)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: Annotated[ResponseFormat | None, Field(description="Kept, not only asked for.")] = None
@@ -62,7 +62,7 @@ class _GenerationBody(Strict):
     min_p: float | None = None
     repetition_penalty: float | None = None
     min_tokens: int | None = None
-    stop_token_ids: list[_TokenId] | None = None
+    stop_token_ids: Annotated[list[_TokenId], FIRST_FAULT] | None = None
     ignore_eos: bool | None = None
     regex: Annotated[str | None, Field(description="What the whole answer must match.")] = None
     grammar: Annotated[str | None, Field(description="The same, in GBNF or Lark.")] = None
@@ -152,12 +152,14 @@ class ChatBody(_GenerationBody):
 
     params: ClassVar[dict[str, str]] = _GenerationBody.params | {"prompt": "messages", "chat": "messages"}
 
-    messages: Annotated[list[MessageBody], Field(min_length=1)]
+    messages: Annotated[list[MessageBody], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Annotated[int | None, Field(description="Newer name of max_tokens.")] = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
 
-    tools: Annotated[list[ToolBody] | None, Field(description="What the model may call.")] = None
+    tools: Annotated[Annotated[list[ToolBody], FIRST_FAULT] | None, Field(description="What the model may call.")] = (
+        None
+    )
     tool_choice: Annotated[ToolChoice | None, Field(description="Whether it must; auto is the default.")] = None
     parallel_tool_calls: Annotated[bool | None, Field(description="False: at most one call.")] = None
 
@@ -172,8 +174,8 @@ class ChatBody(_GenerationBody):
     service_tier: Annotated[None, Neutral("auto", "default")] = None
     store: Annotated[None, Neutral(False)] = None
 
-    def answer_request(self) -> AnswerRequest:
-        """Raises InvalidRequest where fields contradict each other."""
+    def answer_request(self, most_tokens: int | None) -> AnswerRequest:
+        """Raises InvalidRequest where fields contradict each other. `most_tokens`: the deployment's limit, if any."""
         limits = {limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None}
         if len(limits) > 1:
             raise InvalidRequest(
@@ -193,7 +195,10 @@ class CompletionBody(_GenerationBody):
     """POST /v1/completions."""
 
     prompt: Annotated[
-        str | list[_TokenId] | list[str] | list[list[_TokenId]],
+        str
+        | Annotated[list[_TokenId], FIRST_FAULT]
+        | Annotated[list[str], FIRST_FAULT]
+        | Annotated[list[Annotated[list[_TokenId], FIRST_FAULT]], FIRST_FAULT],
         Field(description="Text or token ids as they stand; a list of several prompts is refused."),
     ]
     logprobs: Annotated[
@@ -204,11 +209,14 @@ class CompletionBody(_GenerationBody):
     echo: Annotated[None, Neutral(False)] = None
     best_of: Annotated[None, Neutral(1)] = None
 
-    def answer_request(self) -> AnswerRequest:
-        """Raises InvalidRequest where there is not exactly one prompt."""
+    def answer_request(self, most_tokens: int | None) -> AnswerRequest:
+        """Raises InvalidRequest where there is not exactly one prompt. `most_tokens`: the deployment's limit, if any,
+        which OpenAI's default must not exceed.
+        """
+        default = min(_DEFAULT_COMPLETION_TOKENS, most_tokens or _DEFAULT_COMPLETION_TOKENS)
         return self._request(
             self._prompt(),
-            max_tokens=_or(self.max_tokens, _DEFAULT_COMPLETION_TOKENS),
+            max_tokens=_or(self.max_tokens, default),
             logprobs=self.logprobs is not None,
             top_logprobs=self.logprobs,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ from saguaro.errors import (
     Unauthenticated,
     Unavailable,
 )
+from saguaro.server import RequestId
 
 # Status, and OpenAI's `type`.
 STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
@@ -57,8 +59,10 @@ _NAMED: dict[type[SaguaroError], tuple[str | None, str]] = {
 }
 
 _SHOWN_CHARACTERS = 80
+_REPR = reprlib.Repr()  # of a body's part, which may be all of it
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = _SHOWN_CHARACTERS
 # What pydantic puts into a path where a field may be one of several types.
-_ALTERNATIVE = re.compile(r"str|list\[.*\]|literal\[.*\]|NamedTool")
+_ALTERNATIVE = re.compile(r"str|list\[.*\]|function-before\[.*\]|literal\[.*\]|NamedTool")
 
 
 class HttpError(Exception):
@@ -67,6 +71,14 @@ class HttpError(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+def id_headers(request_id: RequestId | None) -> dict[str, str]:
+    """Of an answer: the gateway's own id, to resume with and to find in logs, and the caller's as it was given."""
+    if request_id is None:
+        return {}
+    callers = {"x-client-request-id": request_id.callers} if request_id.callers else {}
+    return {"x-request-id": request_id.own} | callers
 
 
 def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -> dict[str, Any]:
@@ -83,10 +95,12 @@ def error_document(error: SaguaroError | HttpError, params: Mapping[str, str]) -
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
 
 
-def error_response(error: SaguaroError | HttpError, params: Mapping[str, str], request_id: str) -> JSONResponse:
+def error_response(
+    error: SaguaroError | HttpError, params: Mapping[str, str], request_id: RequestId | None
+) -> JSONResponse:
     """The whole response to a request that came to nothing."""
     status = error.status if isinstance(error, HttpError) else _row(error)[0]
-    headers = {"x-request-id": request_id}
+    headers = id_headers(request_id)
     if isinstance(error, Unauthenticated):
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, Unavailable | RateLimited):
@@ -99,11 +113,12 @@ def malformed(error: ValidationError) -> InvalidRequest:
     fault = error.errors(include_url=False, include_context=False)[0]
     if fault["type"] == "json_invalid":
         return InvalidRequest("", f"the body is not JSON: {fault['msg'].removeprefix('Invalid JSON: ')}")
-    path = ".".join(part for part in map(str, fault["loc"]) if not _ALTERNATIVE.fullmatch(part)) or "the body"
+    parts = (part[:_SHOWN_CHARACTERS] for part in map(str, fault["loc"]))
+    path = ".".join(part for part in parts if not _ALTERNATIVE.fullmatch(part)) or "the body"
     field = str(fault["loc"][0]) if fault["loc"] else ""
     if fault["type"] == "missing":
         return InvalidRequest(field, f"{path} is missing")
-    given = repr(fault["input"])
+    given = _REPR.repr(fault["input"])
     shown = given if len(given) <= _SHOWN_CHARACTERS else f"{given[:_SHOWN_CHARACTERS]}..."
     return InvalidRequest(field, f"{path} is {shown}: {fault['msg'][:1].lower()}{fault['msg'][1:]}")
 

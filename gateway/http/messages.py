@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.http.neutral import Neutral
-from gateway.http.strict import Strict
+from gateway.http.strict import FIRST_FAULT, Strict
 from saguaro.answers import ChatMessage
 from saguaro.errors import InvalidRequest
 from saguaro.tools import ToolCall
@@ -40,10 +40,12 @@ class MessageBody(Strict):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[
-        str | list[TextPart] | None,
+        str | Annotated[list[TextPart], FIRST_FAULT] | None,
         Field(description="Text; parts are joined by line breaks. Only an assistant that calls tools may have none."),
     ] = None
-    tool_calls: Annotated[list[CallBody] | None, Field(description="What an assistant called.")] = None
+    tool_calls: Annotated[
+        Annotated[list[CallBody], FIRST_FAULT] | None, Field(description="What an assistant called.")
+    ] = None
     tool_call_id: Annotated[str | None, Field(description="Which call a tool's message answers.")] = None
     name: Annotated[None, Neutral()] = None
     function_call: Annotated[None, Neutral()] = None

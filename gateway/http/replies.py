@@ -10,13 +10,15 @@ from dataclasses import asdict
 from typing import Any
 
 from gateway.http.shapes import Shape
-from saguaro.answers import AnswerEvent, AnswerFinished, AnswerStarted
+from saguaro.answers import AnswerDelta, AnswerEvent, AnswerFinished, AnswerStarted
 from saguaro.client import Answer
 from saguaro.client.answer import AnswerBuilder
-from saguaro.errors import SequenceFault
+from saguaro.errors import InvalidRequest, SequenceFault
 from saguaro.types import SpeculationReport
 
 Document = dict[str, Any]
+
+MAX_LOGPROBS = 1 << 18  # each takes some hundred bytes of a document, and more while it is made
 
 
 class Reply:
@@ -34,9 +36,13 @@ class Reply:
 
     async def whole(self, events: AsyncGenerator[AnswerEvent]) -> Document:
         """The document, when all choices have ended."""
+        num_logprobs = 0
         async with contextlib.aclosing(events):
             async for event in events:
                 self._builder.accept(event, 0.0)
+                if isinstance(event, AnswerDelta) and event.logprobs:
+                    num_logprobs += sum(1 + len(item.top) for item in event.logprobs)
+                    _check_logprobs(num_logprobs)
         answers = self._ended()
         choices = [self._shape.choice(answer) for answer in answers]
         return self._head(self._shape.whole) | {"choices": choices, "usage": usage(answers)} | _ours(answers)
@@ -52,7 +58,8 @@ class Reply:
             yield self._head(self._shape.chunk) | {"choices": [], "usage": usage(answers)} | _ours(answers)
 
     def _chunks_of(self, event: AnswerEvent) -> Iterator[Document]:
-        delta = self._builder.accept(event, 0.0)
+        # What is said goes out and is not kept: a stream may be long.
+        delta = event if isinstance(event, AnswerDelta) else self._builder.accept(event, 0.0)
         # Not before there is something to say: until the first chunk, what goes wrong has a status of its own.
         if not self._is_open and not isinstance(event, AnswerStarted):
             self._is_open = True
@@ -82,6 +89,15 @@ class Reply:
         if answers is None:
             raise SequenceFault("the answer has ended before all of its choices")
         return answers
+
+
+def _check_logprobs(count: int) -> None:
+    if count > MAX_LOGPROBS:
+        raise InvalidRequest(
+            "logprobs",
+            f"the answer has over {MAX_LOGPROBS} log-probabilities, alternatives included, which is the most that one "
+            "document has; set stream, a smaller max_tokens or n, or fewer alternatives",
+        )
 
 
 def usage(answers: Sequence[Answer]) -> Document:

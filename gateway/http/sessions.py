@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from gateway.http.messages import MessageBody
-from gateway.http.strict import Strict
+from gateway.http.strict import FIRST_FAULT, Strict
 from saguaro.sessions import SessionInfo
 
 
@@ -17,7 +17,9 @@ class SessionBody(Strict):
     params: ClassVar[dict[str, str]] = {}
 
     model: Annotated[str | None, Field(description="Default: the model that is served.")] = None
-    messages: Annotated[list[MessageBody] | None, Field(description="What stands before the first turn.")] = None
+    messages: Annotated[
+        Annotated[list[MessageBody], FIRST_FAULT] | None, Field(description="What stands before the first turn.")
+    ] = None
 
 
 def session_document(session: SessionInfo) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from gateway.http.errors import HttpError
 
 Result = TypeVar("Result")
 
+EVENT_STREAM = "text/event-stream"
+
 
 class ClientGone(Exception):
     """The client has closed its connection; nobody reads an answer."""
@@ -30,13 +32,18 @@ async def read_json(request: Request, *, max_bytes: int, timeout_seconds: float)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpError(415, f'Content-Type is "{kind}"; it must be application/json')
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise HttpError(413, f"the body has {declared} bytes; this gateway takes at most {max_bytes}")
     body = bytearray()
     try:
         async with asyncio.timeout(timeout_seconds):
             async for piece in request.stream():
                 body += piece
                 if len(body) > max_bytes:
-                    raise HttpError(413, f"the body has over {max_bytes} bytes; this gateway takes at most that many")
+                    raise HttpError(
+                        413, f"the body has at least {len(body)} bytes; this gateway takes at most {max_bytes}"
+                    )
     except TimeoutError:
         raise HttpError(408, f"the body was not there after {timeout_seconds:g} s") from None
     return bytes(body)
@@ -64,10 +71,9 @@ async def _disconnected(receive: Receive) -> None:
 class EventStream(Response):
     """Server-sent events. Owns the generator of their bytes: it is closed in every case."""
 
-    media_type = "text/event-stream"
-
     def __init__(self, events: AsyncGenerator[bytes], headers: dict[str, str]) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"} | headers)
+        ours = {"content-type": EVENT_STREAM, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(headers=ours | headers)
         del self.headers["content-length"]
         self._events = events
 
@@ -84,7 +90,12 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def sse(document: dict[str, Any], event_id: int | None = None) -> bytes:
-    """One event with the document as its data."""
+def encoded(document: dict[str, Any]) -> bytes:
+    """JSON, on one line."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def sse(document: bytes, event_id: int | None = None) -> bytes:
+    """One event with the encoded document as its data."""
     name = b"" if event_id is None else b"id: %d\n" % event_id
-    return name + b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return name + b"data: " + document + b"\n\n"

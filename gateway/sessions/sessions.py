@@ -42,7 +42,9 @@ class Sessions:
         self._max_tokens = max_tokens
 
     async def create(self, model: str, messages: tuple[ChatMessage, ...]) -> SessionInfo:
-        """A new session that begins with `messages`, which may be none. InvalidRequest where they alone fill it."""
+        """A new session that begins with `messages`, which may be none. InvalidRequest where they alone fill it, or the
+        caller's sessions are as many as it may have.
+        """
         if any(item.tool_calls for item in messages):
             raise InvalidRequest("messages", "a message has tool calls; sessions keep text, so send the whole chat")
         served = self._answers.identity(model)
@@ -54,7 +56,7 @@ class Sessions:
             )
         session_id = secrets.token_hex(16)
         session = Session(served.name, time.time(), messages, owner=current_principal().name)
-        expires_at = await self._store.create(session_id, session.to_bytes())
+        expires_at = await self._store.create(session_id, session.to_bytes(), session.owner)
         return _info(session_id, session, expires_at, is_busy=False)
 
     async def get(self, session_id: str) -> SessionInfo:
@@ -81,6 +83,7 @@ class Sessions:
         self, request: AnswerRequest, session_id: str, request_id: str, timeout_seconds: float
     ) -> AsyncGenerator[AnswerEvent]:
         new = _new_messages(request)
+        request = self._answers.limits.bounded(request)  # before the session's room is taken for what was asked
         deadline = time.monotonic() + timeout_seconds
         async with held(self._store, session_id) as hold:
             session, served = _own(session_id, hold.session), self._answers.identity(request.model)

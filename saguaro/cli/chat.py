@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -113,6 +114,8 @@ class Chat:
 
     def _lines(self) -> Iterator[str]:
         if not self._is_interactive:
+            if isinstance(sys.stdin, io.TextIOWrapper):
+                sys.stdin.reconfigure(errors="surrogateescape")  # what is no UTF-8 is refused like any other bad input
             yield from sys.stdin
             return
         with contextlib.suppress(ImportError):

@@ -15,13 +15,14 @@ from saguaro.cli.interrupt import until_ctrl_c
 from saguaro.cli.report import answer_json, answer_table
 from saguaro.client import NO_RETRY, Answer, AnswerStream
 from saguaro.client.requests import GenerateOptions
+from saguaro.errors import InvalidRequest
 
 
 def run_generate(prompt: str, *, gateway: Connection, raw: bool, as_json: bool, options: GenerateOptions) -> int:
     """Answer one prompt ("-" reads stdin); the exit code: 0, 2 for bad input, 1 for any other fault."""
-    text = sys.stdin.read() if prompt == "-" else prompt
 
     def answer() -> None:
+        text = _read_stdin() if prompt == "-" else prompt
         answer_prompt(text, gateway=gateway, raw=raw, as_json=as_json, options=options)
 
     return exit_code_of("generate", gateway.address, answer)
@@ -41,6 +42,13 @@ def answer_prompt(prompt: str, *, gateway: Connection, raw: bool, as_json: bool,
             _write_text(stream)
         else:
             _write_choices(stream)
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest("prompt", f"the prompt on standard input is not UTF-8 text: {error}") from None
 
 
 def _finish(stream: AnswerStream) -> None:

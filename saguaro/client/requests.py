@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from saguaro.answers import AnswerRequest, ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.client.constraint import JsonSchema, constraint_of
+from saguaro.client.texts import check_message, check_text, check_texts
 from saguaro.client.tools import MessageLike, ToolLike, message_of, tool_use_of
 from saguaro.errors import InvalidRequest
 from saguaro.types import AcceptanceMode, SamplingParams, TrafficClass
@@ -123,6 +124,7 @@ def build_request(prompt: PromptLike, options: GenerateOptions) -> pb.GenerateRe
     )
     if use is not None and not isinstance(request.prompt, ChatPrompt):
         raise InvalidRequest("chat.tools", "tools are given, but the prompt is no chat; give messages")
+    check_texts(request)
     validate_answer_request(request)
     return answer_request_to_proto(request)
 
@@ -143,6 +145,9 @@ def session_request(messages: Sequence[MessageLike], model: str) -> pb.CreateSes
     said = [message_of(item) for item in messages]
     if any(item.tool_calls or item.tool_call_id for item in said):
         raise InvalidRequest("messages", "a message has to do with tools; sessions keep text")
+    check_text("model", model)
+    for index, item in enumerate(said):
+        check_message(item, f"messages.{index}")
     return pb.CreateSessionRequest(
         model=model, messages=[pb.ChatMessage(role=item.role, content=item.content) for item in said]
     )
@@ -171,14 +176,14 @@ def _sampling(options: GenerateOptions) -> SamplingParams:
 
 def _acceptance(name: str | None) -> AcceptanceMode | None:
     known = {mode.name.lower(): mode for mode in AcceptanceMode}
-    if name is not None and name not in known:
+    if name is not None and check_text("sampling.acceptance", name) not in known:
         raise InvalidRequest("sampling.acceptance", f'acceptance is "{name}"; it must be one of {", ".join(known)}')
     return None if name is None else known[name]
 
 
 def _traffic_class(name: str) -> TrafficClass:
     known = {item.name.lower(): item for item in TrafficClass}
-    if name not in known:
+    if check_text("traffic_class", name) not in known:
         raise InvalidRequest("traffic_class", f'traffic_class is "{name}"; it must be one of {", ".join(known)}')
     return known[name]
 
@@ -193,8 +198,8 @@ def check_token_ids(field: str, token_ids: Iterable[object]) -> tuple[int, ...]:
 
 
 def _prompt(prompt: PromptLike) -> Prompt:
-    if isinstance(prompt, str):
-        return TextPrompt(prompt)
+    if isinstance(prompt, str | bytes):
+        return TextPrompt(check_text("prompt", prompt))
     items = tuple(prompt)
     if not items:
         raise InvalidRequest("prompt", "the prompt is empty; give text, messages or token ids")

@@ -24,6 +24,7 @@ from saguaro.client.requests import (
 )
 from saguaro.client.retry import Attempts, Retry
 from saguaro.client.target import balanced_options, target_of
+from saguaro.client.texts import check_key, check_text
 from saguaro.client.tools import MessageLike
 from saguaro.errors import SequenceFault
 from saguaro.sessions import SessionInfo
@@ -161,7 +162,7 @@ class Client:
         addresses = [address] if isinstance(address, str) else list(address)
         self._peer = f"the gateway at {' or '.join(addresses)}"
         self._retry = retry
-        self._metadata = () if api_key is None else (("authorization", f"Bearer {api_key}"),)
+        self._metadata = () if api_key is None else (("authorization", f"Bearer {check_key(api_key)}"),)
         self._channel = open_channel(target_of(addresses), tls, balanced_options(addresses))
         self._stub: Any = gateway_pb2_grpc.GatewayServiceStub(self._channel)
 
@@ -210,12 +211,18 @@ class Client:
         >>> client.detokenize(client.tokenize("It stands."))
         'It stands.'
         """
-        response = self._call(self._stub.Tokenize, pb.TokenizeRequest(model=model, text=text), timeout_seconds)
+        response = self._call(
+            self._stub.Tokenize,
+            pb.TokenizeRequest(model=check_text("model", model), text=check_text("text", text)),
+            timeout_seconds,
+        )
         return tuple(response.token_ids)
 
     def detokenize(self, token_ids: Sequence[int], *, model: str = "", timeout_seconds: float | None = None) -> str:
         """Text of token ids; special tokens are left out."""
-        request = pb.DetokenizeRequest(model=model, token_ids=check_token_ids("token_ids", token_ids))
+        request = pb.DetokenizeRequest(
+            model=check_text("model", model), token_ids=check_token_ids("token_ids", token_ids)
+        )
         return str(self._call(self._stub.Detokenize, request, timeout_seconds).text)
 
     def create_session(
@@ -237,12 +244,16 @@ class Client:
 
     def get_session(self, session_id: str, *, timeout_seconds: float | None = None) -> SessionInfo:
         """What is kept. Raises SessionNotFound."""
-        request = pb.GetSessionRequest(session_id=session_id)
+        request = pb.GetSessionRequest(session_id=check_text("session_id", session_id))
         return session_from_proto((self._call(self._stub.GetSession, request, timeout_seconds)).session)
 
     def delete_session(self, session_id: str, *, timeout_seconds: float | None = None) -> None:
         """Forget it. Raises SessionNotFound."""
-        self._call(self._stub.DeleteSession, pb.DeleteSessionRequest(session_id=session_id), timeout_seconds)
+        self._call(
+            self._stub.DeleteSession,
+            pb.DeleteSessionRequest(session_id=check_text("session_id", session_id)),
+            timeout_seconds,
+        )
 
     def list_models(self, *, timeout_seconds: float | None = None) -> tuple[ServedModel, ...]:
         """What can be asked for, and whether it is speculated now."""

@@ -91,6 +91,24 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
             description="sessions that the store keeps, in memory about 10 bytes a token; beyond it none begins",
         ),
     ] = 4096
+    max_sessions_per_key: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1 << 24,
+            description="sessions that the store keeps of one API key; beyond it the key begins none; none: as many as "
+            "max_sessions, so that one key can take all",
+        ),
+    ] = 1024
+    max_session_bytes_per_key: Annotated[
+        int | None,
+        Field(
+            ge=65536,
+            le=1 << 40,
+            description="bytes of all sessions that the store keeps of one API key; beyond it the key begins no "
+            "session and no turn; none sets no limit",
+        ),
+    ] = 128 << 20
     resume_seconds: Annotated[
         float,
         Field(
@@ -100,6 +118,33 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
             "forgives longer breaks, for work that nobody may read; 0 keeps none",
         ),
     ] = 0.0
+    resume_buffer_bytes: Annotated[
+        int,
+        Field(
+            ge=4096,
+            le=1 << 30,
+            description="bytes that are kept of one resumable answer; larger lets a client that comes back read "
+            "further back, and an answer go on further without it; all take at most this times max_concurrent_requests",
+        ),
+    ] = 1 << 20
+    max_resumable_per_key: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=1 << 20,
+            description="resumable answers kept of one API key at each door, those that have ended included, of which "
+            "its oldest go first; none: as many as max_concurrent_requests",
+        ),
+    ] = 256
+    max_body_bytes: Annotated[
+        int,
+        Field(
+            ge=1024,
+            le=1 << 30,
+            description="largest body of an HTTP request, in bytes; larger admits longer prompts, each takes some ten "
+            "times as much memory while it is read",
+        ),
+    ] = 4 << 20
     max_prompt_tokens: Annotated[
         int | None,
         Field(ge=1, le=1 << 28, description="longest prompt taken; default: what the model's context takes"),

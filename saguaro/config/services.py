@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
+from saguaro.config.connections import ConnectionSettings
 from saguaro.config.cores import parse_cores
 from saguaro.config.tls import DialTlsSettings, ListenTlsSettings
 
@@ -20,7 +21,7 @@ POLICY_PATTERN = r"^(auto|fixed:\d+,\d+,(\d+(\.\d+)?|inf))$"
 Numerics = Literal["fast", "fixed-shape"]
 
 
-class ServiceSettings(ListenTlsSettings):
+class ServiceSettings(ListenTlsSettings, ConnectionSettings):
     """What every service has."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid")

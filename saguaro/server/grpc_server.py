@@ -16,7 +16,9 @@ from grpc_reflection.v1alpha import reflection
 
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
+from saguaro.server.connections import Connections, connection_limit
 from saguaro.server.doorkeeper import Doorkeeper, Gate
+from saguaro.server.grpc_connections import keep_room
 from saguaro.server.tls import port_tls
 
 logger = logging.getLogger(__name__)
@@ -43,14 +45,18 @@ class GrpcServer:
         role: str,
         gate: Gate | None = None,
         longest_call_seconds: float | None = None,
+        num_ports: int = 1,
     ) -> None:
+        """`num_ports` of the service share the process's descriptors."""
         self._gate = gate
+        self._num_ports = num_ports
         self._longest_call_seconds = longest_call_seconds
         self._settings = settings
         self._register = register
         self._role = role
         self._health = health.aio.HealthServicer()
         self._port: int | None = None
+        self._keeping_room: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -66,8 +72,16 @@ class GrpcServer:
     async def start(self) -> None:
         """Bind and listen. Raises ConfigurationError where the port cannot be had."""
         _check_free(self._role, self._settings.host, self._settings.port)
-        self._doorkeeper = Doorkeeper(f"the {self._role} is starting", self._gate, self._longest_call_seconds)
-        self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings))
+        limit = connection_limit(self._settings, self._num_ports)
+        self._connections = Connections(limit, self._settings.max_connections_per_address)
+        self._doorkeeper = Doorkeeper(
+            f"the {self._role} is starting",
+            self._gate,
+            self._longest_call_seconds,
+            receive_seconds=self._settings.receive_seconds,
+            connections=self._connections,
+        )
+        self._server = grpc.aio.server(interceptors=[self._doorkeeper], options=_server_options(self._settings, limit))
         services = self._register(self._server)
         self._doorkeeper.guard(services)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -83,6 +97,7 @@ class GrpcServer:
         except RuntimeError as error:
             raise ConfigurationError(f"{self._role} cannot listen on {self._settings.host}: {error}") from None
         await self._server.start()
+        self._keeping_room = asyncio.create_task(keep_room(self._connections, self._port))
 
     async def admit(self) -> None:
         """Take calls and say so."""
@@ -111,6 +126,9 @@ class GrpcServer:
             await self._doorkeeper.wait_idle(_CUT_SECONDS)
         # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
         await self._server.stop(None)
+        if self._keeping_room is not None:
+            self._keeping_room.cancel()
+            await asyncio.gather(self._keeping_room, return_exceptions=True)
 
     async def abandon(self, because: str) -> None:
         """The service cannot go on: health NOT_SERVING, running calls end with Unavailable, and the port is closed."""
@@ -132,6 +150,7 @@ async def serve(
     role: str,
     gate: Gate | None = None,
     longest_call_seconds: float | None = None,
+    num_ports: int = 1,
     ready: Hook | None = None,
     keep_ready: Callable[[SayReady], Awaitable[None]] | None = None,
     on_drain: Hook | None = None,
@@ -143,9 +162,12 @@ async def serve(
     runs while calls are admitted and says whether health is SERVING; what it raises ends the service without a drain,
     and is raised. `on_drain` is told that no new calls come, while
     old ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
-    `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then.
+    `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then. `num_ports`
+    share the process's descriptors.
     """
-    server = GrpcServer(settings, register, role=role, gate=gate, longest_call_seconds=longest_call_seconds)
+    server = GrpcServer(
+        settings, register, role=role, gate=gate, longest_call_seconds=longest_call_seconds, num_ports=num_ports
+    )
     async with contextlib.AsyncExitStack() as owned:
         if on_stop is not None:
             owned.push_async_callback(on_stop)
@@ -217,8 +239,12 @@ async def _completes_before(hook: Hook, stop: asyncio.Event) -> bool:
         await asyncio.gather(work, waiting, return_exceptions=True)
 
 
-def _server_options(settings: ServiceSettings) -> list[tuple[str, int]]:
+def _server_options(settings: ServiceSettings, max_connections: int) -> list[tuple[str, int]]:
     return [
+        ("grpc.max_allowed_incoming_connections", max_connections),
+        ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
+        ("grpc.server_handshake_timeout_ms", int(settings.receive_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", int(settings.idle_seconds * 1000)),
         ("grpc.max_send_message_length", settings.max_message_bytes),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", int(settings.keepalive_seconds * 1000)),

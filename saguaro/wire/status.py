@@ -2,6 +2,8 @@
 
 Details travel as google.rpc.Status in `grpc-status-details-bin`: BadRequest names the field of an InvalidRequest,
 RetryInfo the delay of an Unavailable or a RateLimited. Where several errors share a code, ErrorInfo says which it is.
+
+Both travel in trailers, for which peers take 8 KiB in all: more, and the error would be lost for its own length.
 """
 
 from __future__ import annotations
@@ -67,6 +69,10 @@ _HINTS = {
     "Socket closed": "it hung up at once, as a port does that asks for TLS, or for a client certificate that it trusts",
 }
 
+# The words travel percent-encoded, beyond ASCII at nine bytes a character, and once more in the details, as base64.
+_MAX_ENCODED_BYTES = 2048
+_MAX_FIELD_CHARACTERS, _MAX_DESCRIPTION_BYTES = 128, 512
+
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
@@ -76,8 +82,8 @@ def code_of(error: SaguaroError) -> grpc.StatusCode:
 
 
 def status_of(error: SaguaroError) -> Any:
-    """The `grpc.Status` that `context.abort_with_status` takes."""
-    return rpc_status.to_status(_message_of(error))
+    """The `grpc.Status` that `context.abort_with_status` takes. Long words are cut."""
+    return rpc_status.to_status(_message_of(error, _MAX_ENCODED_BYTES))
 
 
 def packed_status(error: SaguaroError) -> bytes:
@@ -92,8 +98,24 @@ def error_of_packed(status: bytes, peer: str) -> SaguaroError:
     return error_of(grpc.aio.AioRpcError(_CODE_OF[message.code], Metadata(), details, message.message), peer)
 
 
-def _message_of(error: SaguaroError) -> status_pb2.Status:
-    message = status_pb2.Status(code=code_of(error).value[0], message=str(error))
+def cut_to(text: str, max_encoded_bytes: int) -> str:
+    """The text, or its beginning and how much is left out, in so many bytes as gRPC percent-encodes it, or a few more.
+
+    Lone surrogates, which are no text, become question marks.
+    """
+    text = text.encode(errors="replace").decode()
+    used = 0
+    for position, character in enumerate(text):
+        # Printable ASCII but the percent sign travels as it is, each byte of all else as three.
+        used += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if used > max_encoded_bytes:
+            return f"{text[:position]}... ({len(text) - position} more characters)"
+    return text
+
+
+def _message_of(error: SaguaroError, max_encoded_bytes: int | None = None) -> status_pb2.Status:
+    text = str(error) if max_encoded_bytes is None else cut_to(str(error), max_encoded_bytes)
+    message = status_pb2.Status(code=code_of(error).value[0], message=text)
     detail = _detail_of(error)
     if detail is not None:
         packed = any_pb2.Any()
@@ -147,7 +169,10 @@ def _detail_of(
     error: SaguaroError,
 ) -> error_details_pb2.BadRequest | error_details_pb2.RetryInfo | error_details_pb2.ErrorInfo | None:
     if isinstance(error, InvalidRequest):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=cut_to(error.field[:_MAX_FIELD_CHARACTERS], 3 * _MAX_FIELD_CHARACTERS),
+            description=cut_to(str(error), _MAX_DESCRIPTION_BYTES),
+        )
         return error_details_pb2.BadRequest(field_violations=[violation])
     if isinstance(error, Unavailable | RateLimited):
         delay = duration_pb2.Duration()

@@ -80,8 +80,8 @@ def test_a_stream_resumed_after_any_number_of_events_is_the_undisturbed_one(trio
             for drop_at in range(6):
                 request = pb.GenerateRequest(text="Tell", max_tokens=30, resumable=True, n=1)
                 request.sampling.seed = 1
-                name = f"dropped-at-{drop_at}"
-                call = stub.Generate(request, metadata=(("x-request-id", name),))
+                call = stub.Generate(request)
+                name = dict(await call.initial_metadata())["x-request-id"]
                 events = [await call.read() for _ in range(drop_at + 1)]
                 call.cancel()
                 resume = pb.ResumeStreamRequest(request_id=name, after_sequence_number=drop_at + 1)

@@ -22,12 +22,19 @@ Result = TypeVar("Result")
 
 IN_MEMORY = ":memory:"
 _LOCK_SECONDS = 5.0  # another gateway's transaction takes milliseconds
-_LAYOUT = 1
+_LAYOUT = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (
-    session_id TEXT PRIMARY KEY, record BLOB NOT NULL, expires_at REAL NOT NULL, holder TEXT, held_until REAL NOT NULL
+    session_id TEXT PRIMARY KEY, record BLOB NOT NULL, expires_at REAL NOT NULL, holder TEXT, held_until REAL NOT NULL,
+    owner TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS sessions_by_end ON sessions (expires_at);
+CREATE INDEX IF NOT EXISTS sessions_by_owner ON sessions (owner, expires_at, length(record));
+"""
+# Layout 1 knew owners from records alone.
+_FROM_LAYOUT_1 = """
+ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+UPDATE sessions SET owner = coalesce(json_extract(CAST(record AS TEXT), '$.owner'), '');
 """
 
 
@@ -45,9 +52,9 @@ class SqliteStore:
             self._thread.shutdown()
             raise ConfigurationError(f"the session store {path} cannot be opened: {error}") from None
 
-    async def create(self, session_id: str, record: bytes) -> float:
-        """When it will be forgotten. Raises Unavailable where the store is full."""
-        return await self._run(lambda: self._create(session_id, record))
+    async def create(self, session_id: str, record: bytes, owner: str = "") -> float:
+        """When it will be forgotten. Raises Unavailable for a full store, InvalidRequest for a full owner."""
+        return await self._run(lambda: self._create(session_id, record, owner))
 
     async def read(self, session_id: str) -> StoredSession | None:
         """None for an unknown session."""
@@ -82,7 +89,7 @@ class SqliteStore:
 
     # --- on the store's thread ----------------------------------------------------------------------------------------
 
-    def _create(self, session_id: str, record: bytes) -> float:
+    def _create(self, session_id: str, record: bytes, owner: str) -> float:
         now = self._clock()
         end = now + self._limits.ttl_seconds
         with self._transaction():
@@ -90,8 +97,18 @@ class SqliteStore:
             (count,) = self._database.execute("SELECT count(*) FROM sessions").fetchone()
             if count >= self._limits.max_sessions:
                 raise Unavailable(full(self._limits.max_sessions))
-            self._database.execute("INSERT INTO sessions VALUES (?, ?, ?, NULL, 0)", (session_id, record, end))
+            self._limits.check_owner(owner, *self._owned(owner, now))
+            self._database.execute(
+                "INSERT INTO sessions VALUES (?, ?, ?, NULL, 0, ?)", (session_id, record, end, owner)
+            )
         return end
+
+    def _owned(self, owner: str, now: float) -> tuple[int, int]:
+        """The owner's sessions, and the bytes of their records."""
+        return self._database.execute(  # type: ignore[no-any-return]
+            "SELECT count(*), coalesce(sum(length(record)), 0) FROM sessions WHERE owner = ? AND expires_at > ?",
+            (owner, now),
+        ).fetchone()
 
     def _read(self, session_id: str) -> StoredSession | None:
         now = self._clock()
@@ -108,6 +125,10 @@ class SqliteStore:
                 return None
             if stored.is_held:
                 raise SessionBusy(busy(session_id))
+            (owner,) = self._database.execute(
+                "SELECT owner FROM sessions WHERE session_id = ?", (session_id,)
+            ).fetchone()
+            self._limits.check_owner(owner, None, self._owned(owner, self._clock())[1])
             self._database.execute("UPDATE sessions SET holder = ? WHERE session_id = ?", (holder, session_id))
             self._extend(session_id, holder)
             return stored.record
@@ -161,11 +182,23 @@ def _opened(path: str) -> sqlite3.Connection:
         # A crash of the machine, unlike one of the gateway, may cost the last turns; that spares a sync a turn.
         database.execute("PRAGMA synchronous = NORMAL")
         (layout,) = database.execute("PRAGMA user_version").fetchone()
-        if layout not in (0, _LAYOUT):
-            raise sqlite3.DatabaseError(f"its layout is number {layout}, this gateway knows {_LAYOUT}")
+        if layout not in (0, 1, _LAYOUT):
+            raise sqlite3.DatabaseError(f"its layout is number {layout}, this gateway knows up to {_LAYOUT}")
+        if layout == 1:
+            _upgrade(database)
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {_LAYOUT}")
     except sqlite3.Error:
         database.close()
         raise
     return database
+
+
+def _upgrade(database: sqlite3.Connection) -> None:
+    """From layout 1; another gateway may do it at the same time."""
+    database.execute("BEGIN IMMEDIATE")
+    if database.execute("PRAGMA user_version").fetchone() == (1,):
+        for statement in _FROM_LAYOUT_1.strip().splitlines():
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {_LAYOUT}")
+    database.execute("COMMIT")

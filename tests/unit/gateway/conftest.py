@@ -24,3 +24,19 @@ def shared_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     else:
         with running_redis(tmp_path) as url:
             yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_redis(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "sqlite":
+            return f"sqlite://{tmp_path}/sessions.db"
+        case "redis":
+            return str(request.getfixturevalue("redis_url"))
+    return "memory"

@@ -13,18 +13,16 @@ from gateway.answers import Answers
 from gateway.guard import Guard
 from gateway.http.admin import admin_app
 from gateway.http.app import HttpDoor
-from gateway.http.replies import Document
 from gateway.http.server import HttpServer
 from gateway.metrics import GatewayMetrics
 from gateway.policy import PolicyDesk
 from gateway.policy_metrics import PolicyCollector
 from gateway.requests import Limits
-from gateway.service import GatewayServicer
+from gateway.service import GatewayServicer, event_bytes
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
 from gateway.verifiers import VerifierPool
-from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.errors import Unavailable
 from saguaro.server import GenerationHandle, GrpcServer, Relay
@@ -50,7 +48,7 @@ from saguaro.types import (
     TrafficPolicy,
     VerifierInfo,
 )
-from saguaro.v1 import gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+from saguaro.v1 import gateway_pb2, gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
 from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import verifier_info_to_proto
 
@@ -195,13 +193,14 @@ async def running_house(
     request_timeout_seconds: float = 30,
     limits: Limits | None = None,
     log_prompts: bool = False,
+    drain_seconds: float = 10.0,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
     text = TextModel.from_folder(folder)
     vocabulary = {"vocabulary_size": text.vocabulary_size}
     verifier = FakeVerifier(answer=(*text.encode(answer), 1), **(vocabulary | fake))
-    settings = GatewaySettings(port=0, http_port=0, admin_port=0)
+    settings = GatewaySettings(port=0, http_port=0, admin_port=0, drain_seconds=drain_seconds)
     guard, metrics = guard or Guard(), GatewayMetrics()
     servicer = GatewayServicer(request_timeout_seconds)
     door = HttpDoor(
@@ -210,7 +209,7 @@ async def running_house(
         guard=guard,
         metrics=metrics.registry,
     )
-    http = HttpServer(settings, door.app)
+    http = HttpServer(settings, door.app, cut=door.cut)
 
     def register_gateway(server: Any) -> list[str]:
         gateway_pb2_grpc.add_GatewayServiceServicer_to_server(servicer, server)
@@ -232,7 +231,7 @@ async def running_house(
         store = open_store(session_store, session_limits)
         sessions = Sessions(answers, store, max_tokens=max_session_tokens)
         bounds = StreamBounds(resume_seconds, max_streams=max_concurrent)
-        events, chunks = Streams[AnswerEvent](bounds), Streams[Document](bounds)
+        events, chunks = Streams[gateway_pb2.GenerateResponse](bounds, event_bytes), Streams[bytes](bounds, len)
         servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)
         await http.start()

@@ -123,15 +123,32 @@ def test_over_the_bound_is_a_503_with_retry_after_and_not_ready(text_folder: Pat
     asyncio.run(scenario())
 
 
-def test_an_answer_carries_the_callers_request_id_if_it_can_travel(text_folder: Path) -> None:
+def test_an_answer_carries_an_id_of_the_gateway_s_and_the_caller_s_if_that_can_travel(text_folder: Path) -> None:
     async def scenario() -> None:
         async with running_house(text_folder) as house, dialled(house) as client:
-            named = await client.post("/v1/completions", json=BODY, headers={"x-request-id": "mine"})
-            assert named.headers["x-request-id"] == house.verifier.requests[0].request_id == "mine"
-            assert named.json()["id"] == "cmpl-mine"
-            odd = await client.post("/v1/completions", json=BODY, headers={b"x-request-id": b"gr\xfc\xdf"})
-            assert odd.status_code == 200
-            assert odd.headers["x-request-id"] == house.verifier.requests[1].request_id
+            ids = []
+            for given, echoed in (("mine", "mine"), ("mine", "mine"), (b"gr\xfc\xdf", None), ("x" * 129, None)):
+                answer = await client.post("/v1/completions", json=BODY, headers={"x-request-id": given})
+                assert answer.status_code == 200
+                assert answer.headers.get("x-client-request-id") == echoed
+                ids.append(answer.headers["x-request-id"])
+                assert answer.json()["id"] == f"cmpl-{ids[-1]}"
+            assert ids == [request.request_id for request in house.verifier.requests]
+            assert len(set(ids)) == 4
+
+    asyncio.run(scenario())
+
+
+def test_parallel_calls_under_one_trace_id_are_all_answered(text_folder: Path) -> None:
+    async def scenario() -> None:
+        async with running_house(text_folder, resume_seconds=30) as house, dialled(house) as client:
+            asked = BODY | {"stream": True, "resumable": True}
+            calls = [
+                client.post("/v1/completions", json=asked, headers={"x-request-id": "one-trace"}) for _ in range(5)
+            ]
+            answers = await asyncio.gather(*calls)
+            assert [answer.status_code for answer in answers] == [200] * 5
+            assert all(answer.text.rstrip().endswith("[DONE]") for answer in answers)
 
     asyncio.run(scenario())
 

@@ -48,11 +48,11 @@ def test_a_session_is_found_by_the_key_that_began_it_alone(text_folder: Path) ->
 def test_a_stream_is_resumed_by_the_key_that_began_it_alone(text_folder: Path) -> None:
     async def work(caller: Caller) -> None:
         http, asked = caller.http, {"prompt": "Hi", "stream": True, "resumable": True}
-        named = headers(ANN, **{"x-request-id": "guessable"})
-        assert (await http.post("/v1/completions", json=asked, headers=named)).status_code == 200
-        assert (await http.get("/v1/streams/guessable", headers=headers(BOB))).status_code == 404
-        assert (await http.delete("/v1/streams/guessable", headers=headers(BOB))).status_code == 404
-        again = await http.get("/v1/streams/guessable", headers=headers(ANN))
+        made = await http.post("/v1/completions", json=asked, headers=headers(ANN))
+        place = f"/v1/streams/{made.headers['x-request-id']}"
+        assert (await http.get(place, headers=headers(BOB))).status_code == 404
+        assert (await http.delete(place, headers=headers(BOB))).status_code == 404
+        again = await http.get(place, headers=headers(ANN))
         assert again.status_code == 200
         assert again.text.rstrip().endswith("[DONE]")
 

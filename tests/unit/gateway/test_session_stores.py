@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,6 @@ from tests.unit.gateway.redis_server import free_port, running_redis
 
 LIMITS = StoreLimits(ttl_seconds=60, max_sessions=1000)
 SHORT = 0.05  # seconds
-
-
-@pytest.fixture(scope="module")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_redis(tmp_path_factory.mktemp("redis")) as url:
-        yield url
-
-
-@pytest.fixture(params=["memory", "sqlite", "redis"])
-def spec(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    match request.param:
-        case "sqlite":
-            return f"sqlite://{tmp_path}/sessions.db"
-        case "redis":
-            return str(request.getfixturevalue("redis_url"))
-    return "memory"
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -252,7 +236,7 @@ def test_a_file_outlives_its_gateway_and_one_of_another_layout_is_refused(tmp_pa
     asyncio.run(read())
     with contextlib.closing(sqlite3.connect(tmp_path / "sessions.db")) as database:
         database.execute("PRAGMA user_version = 7")
-    with pytest.raises(ConfigurationError, match="layout is number 7, this gateway knows 1"):
+    with pytest.raises(ConfigurationError, match="layout is number 7, this gateway knows up to 2"):
         open_store(spec, LIMITS)
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         open_store(f"sqlite://{tmp_path}/no/such/folder.db", LIMITS)

@@ -16,6 +16,10 @@ NUM_ITEMS = 8
 LONG = StreamBounds(resume_seconds=60, max_streams=4)
 
 
+def size_of(item: int) -> int:
+    return 10
+
+
 @dataclass
 class Source:
     """Counts to NUM_ITEMS, or further; `gate` holds it after an item until it is told to go on."""
@@ -70,7 +74,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def test_a_client_cut_off_after_any_two_items_reads_each_once(first: int) -> None:
     async def scenario() -> None:
         for second in range(NUM_ITEMS + 1 - first):
-            streams = Streams[int](LONG)
+            streams = Streams[int](LONG, size_of)
             parts = [await read(streams.keep("r", Source().items()), first)]
             parts.append(await read(streams.resume("r", first), second))
             parts.append(await read(streams.resume("r", first + second)))
@@ -82,7 +86,7 @@ def test_a_client_cut_off_after_any_two_items_reads_each_once(first: int) -> Non
 
 def test_the_stream_goes_on_without_its_client() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](LONG), Source()
+        streams, source = Streams[int](LONG, size_of), Source()
         await read(streams.keep("r", source.items()), 1)
         await source.ended.wait()
         assert source.num_given == NUM_ITEMS
@@ -94,7 +98,7 @@ def test_the_stream_goes_on_without_its_client() -> None:
 
 def test_a_client_that_came_back_waits_for_what_is_still_to_come() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](LONG), Source(gate_after=3)
+        streams, source = Streams[int](LONG, size_of), Source(gate_after=3)
         await read(streams.keep("r", source.items()), 2)
         rest = asyncio.create_task(read(streams.resume("r", 2)))
         await until(lambda: source.num_given == 3)
@@ -107,7 +111,7 @@ def test_a_client_that_came_back_waits_for_what_is_still_to_come() -> None:
 
 def test_the_stream_s_error_comes_after_its_items_each_time() -> None:
     async def scenario() -> None:
-        streams = Streams[int](LONG)
+        streams = Streams[int](LONG, size_of)
         stream = streams.keep("r", Source(error=Unavailable("queue full", 7.0)).items())
         for first in (1, 4):
             for number in range(first, NUM_ITEMS + 1):
@@ -123,7 +127,7 @@ def test_the_stream_s_error_comes_after_its_items_each_time() -> None:
 @pytest.mark.parametrize("reads", [0, 1])
 def test_a_stream_whose_client_stays_away_is_ended_and_forgotten(reads: int) -> None:
     async def scenario() -> None:
-        streams = Streams[int](StreamBounds(resume_seconds=0.02, max_streams=4))
+        streams = Streams[int](StreamBounds(resume_seconds=0.02, max_streams=4), size_of)
         source = Source(gate_after=2)
         stream = streams.keep("r", source.items())
         await asyncio.sleep(0)  # the stream has begun
@@ -139,7 +143,7 @@ def test_a_stream_whose_client_stays_away_is_ended_and_forgotten(reads: int) -> 
 
 def test_a_stream_that_has_ended_is_kept_for_as_long() -> None:
     async def scenario() -> None:
-        streams = Streams[int](StreamBounds(resume_seconds=0.02, max_streams=4))
+        streams = Streams[int](StreamBounds(resume_seconds=0.02, max_streams=4), size_of)
         assert len(await read(streams.keep("r", Source().items()))) == NUM_ITEMS
         assert streams.num_kept == 1
         await until(lambda: streams.num_kept == 0)
@@ -149,7 +153,7 @@ def test_a_stream_that_has_ended_is_kept_for_as_long() -> None:
 
 def test_a_client_that_is_there_keeps_its_stream_however_long_it_waits() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](StreamBounds(resume_seconds=0.01, max_streams=4)), Source(gate_after=2)
+        streams, source = Streams[int](StreamBounds(resume_seconds=0.01, max_streams=4), size_of), Source(gate_after=2)
         following = asyncio.create_task(read(streams.keep("r", source.items())))
         await asyncio.sleep(0.1)  # ten times as long as it may be away
         source.gate.set()
@@ -161,7 +165,7 @@ def test_a_client_that_is_there_keeps_its_stream_however_long_it_waits() -> None
 
 def test_a_cancelled_stream_ends_its_source_and_tells_who_follows_it() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](LONG), Source(gate_after=2)
+        streams, source = Streams[int](LONG, size_of), Source(gate_after=2)
         following = asyncio.create_task(read(streams.keep("r", source.items())))
         await until(lambda: source.num_given == 2)
         await streams.cancel("r")
@@ -176,7 +180,7 @@ def test_a_cancelled_stream_ends_its_source_and_tells_who_follows_it() -> None:
 
 def test_closing_ends_all_and_says_so() -> None:
     async def scenario() -> None:
-        streams, sources = Streams[int](LONG), [Source(gate_after=1), Source(gate_after=1)]
+        streams, sources = Streams[int](LONG, size_of), [Source(gate_after=1), Source(gate_after=1)]
         following = asyncio.create_task(read(streams.keep("a", sources[0].items())))
         await read(streams.keep("b", sources[1].items()), 1)
         await until(lambda: sources[0].num_given == 1)
@@ -190,7 +194,7 @@ def test_closing_ends_all_and_says_so() -> None:
 
 def test_without_a_client_the_source_stops_at_a_full_buffer_and_nothing_is_lost() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5)), Source(length=100)
+        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5), size_of), Source(length=100)
         assert await read(streams.keep("r", source.items()), 3) == [1, 2, 3]
         # Items 1 to 3 may go; 4 to 8 fill the buffer, and the source waits with the next.
         await until(lambda: source.num_given == 8)
@@ -205,7 +209,7 @@ def test_without_a_client_the_source_stops_at_a_full_buffer_and_nothing_is_lost(
 
 def test_a_slow_client_slows_the_source() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5)), Source(length=100)
+        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5), size_of), Source(length=100)
         async with contextlib.aclosing(streams.keep("r", source.items())) as stream:
             async for event in stream:
                 await asyncio.sleep(0)
@@ -217,7 +221,7 @@ def test_a_slow_client_slows_the_source() -> None:
 
 def test_of_two_clients_of_a_stream_a_slow_one_that_goes_no_longer_holds_up_the_other() -> None:
     async def scenario() -> None:
-        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5)), Source(length=100)
+        streams, source = Streams[int](StreamBounds(60, 4, max_buffered_items=5), size_of), Source(length=100)
         slow = streams.keep("r", source.items())
         await anext(slow)
         fast = asyncio.create_task(read(streams.resume("r", 1)))
@@ -233,7 +237,7 @@ def test_of_two_clients_of_a_stream_a_slow_one_that_goes_no_longer_holds_up_the_
 @pytest.mark.parametrize(("after", "kept_from"), [(94, 95), (101, 95)])
 def test_items_that_are_not_there_are_refused_with_those_that_are(after: int, kept_from: int) -> None:
     async def scenario() -> None:
-        streams = Streams[int](StreamBounds(60, 4, max_buffered_items=5))
+        streams = Streams[int](StreamBounds(60, 4, max_buffered_items=5), size_of)
         await read(streams.keep("r", Source(length=100).items()))
         with pytest.raises(InvalidRequest, match=f"is {after}; .* after number {kept_from} are kept and 100 "):
             streams.resume("r", after)
@@ -244,26 +248,9 @@ def test_items_that_are_not_there_are_refused_with_those_that_are(after: int, ke
     run(scenario)
 
 
-def test_the_id_of_a_stream_that_runs_is_refused_and_that_of_one_that_ended_can_be_used_again() -> None:
-    async def scenario() -> None:
-        streams, source = Streams[int](LONG), Source(gate_after=1)
-        await read(streams.keep("r", source.items()), 1)
-        with pytest.raises(InvalidRequest, match="still runs"):
-            streams.keep("r", Source().items())
-        source.gate.set()
-        await source.ended.wait()
-        await asyncio.sleep(0)
-        again = Source(length=3)
-        assert await read(streams.keep("r", again.items())) == [1, 2, 3]
-        assert await read(streams.resume("r", 2)) == [3]
-        await streams.close()
-
-    run(scenario)
-
-
 def test_where_as_many_are_kept_as_may_be_one_that_has_ended_gives_way() -> None:
     async def scenario() -> None:
-        streams = Streams[int](StreamBounds(60, max_streams=2))
+        streams = Streams[int](StreamBounds(60, max_streams=2), size_of)
         running = Source(gate_after=1)
         await read(streams.keep("running", running.items()), 1)
         for name in ("first", "second", "third"):
@@ -277,7 +264,7 @@ def test_where_as_many_are_kept_as_may_be_one_that_has_ended_gives_way() -> None
 
 
 def test_a_gateway_that_keeps_none_says_which_setting_would() -> None:
-    streams = Streams[int](StreamBounds(0, 4))
+    streams = Streams[int](StreamBounds(0, 4), size_of)
     with pytest.raises(InvalidRequest, match="its setting resume_seconds is 0"):
         streams.keep("r", Source().items())
 

@@ -170,7 +170,9 @@ def test_a_name_stands_for_all_its_addresses_and_an_unknown_one_for_none(text_fo
     asyncio.run(scenario())
 
 
-def test_readiness_names_who_is_not_used_and_fails_when_nobody_is(text_folder: Path) -> None:
+def test_readiness_counts_and_at_the_admin_port_names_who_is_not_used_and_fails_when_nobody_is(
+    text_folder: Path,
+) -> None:
     async def scenario() -> None:
         async with running_house(text_folder) as house, httpx2.AsyncClient() as client:
             said: list[bool] = []
@@ -186,8 +188,10 @@ def test_readiness_names_who_is_not_used_and_fails_when_nobody_is(text_folder: P
             while pool.usable:
                 assert await pool.wait_for_change(10)
             answer = await client.get(url)
-            assert answer.status_code == 503
-            assert house.verifier_server.address in answer.text
+            assert (answer.status_code, answer.text) == (503, "not ready: 0 of 1 verifiers can be used")
+            inside = await client.get(f"{house.admin_url}/readyz")
+            assert inside.status_code == 503
+            assert house.verifier_server.address in inside.text
             keeping.cancel()
             assert (said[0], said[-1]) == (True, False)
 
