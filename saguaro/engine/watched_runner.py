@@ -38,6 +38,11 @@ class WatchedRunner:
         return self.watched.vocab_size
 
     @property
+    def mask_cell_bytes(self) -> int:
+        """See `runner.Runner`."""
+        return self.watched.mask_cell_bytes
+
+    @property
     def device(self) -> torch.device:
         """Where the logits are."""
         return self.watched.device

@@ -1,4 +1,4 @@
-"""Whatever the link and the speculator go through, sequences are opened anew, and none is given up that broke nothing."""
+"""Whatever link and speculator go through, sequences are opened anew, and none is given up that broke nothing."""
 
 from __future__ import annotations
 
