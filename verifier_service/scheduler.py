@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from saguaro.engine.block_manager import BlockManager, OutOfBlocks
 from saguaro.engine.ragged_batch import Chunk
@@ -32,7 +32,7 @@ class Row:
 
 
 class Scheduler:
-    """First come, first served; the youngest gives way when blocks run out.
+    """First come, first served. When blocks run out, guesses are shortened first, then the youngest gives way.
 
     `on_admit` and `on_preempt` hear of every sequence that enters the step loop and of every one put back, `on_fault`
     of one that cannot be scheduled: it must be removed then.
@@ -115,25 +115,46 @@ class Scheduler:
             if item.is_prefilling
         )
 
-    def _chunk(self, sequence: Sequence, prefill_left: int, rows: Iterable[Row]) -> Chunk | None:
-        """The sequence's tokens for this step; room is made at the cost of the youngest. None if it was the youngest.
+    def _chunk(self, sequence: Sequence, prefill_left: int, rows: list[Row]) -> Chunk | None:
+        """The sequence's tokens for this step, with room made for them. None where it can have none now.
 
-        Sequences come oldest first, so those with rows in this step are older and never give way.
+        Sequences come oldest first, so those with rows in this step are older and never give way; but their guesses do.
         """
         limit = prefill_left if sequence.is_prefilling else 1 << 30
         while True:
             try:
                 return sequence.next_chunk(limit)
             except OutOfBlocks:
-                youngest = self.running[-1]
-                if youngest is sequence and len(self.running) == 1 and sequence.speculation:
-                    sequence.verify_next((), sequence.drafted_as)  # alone, and short of room for a guess only
+                if self._shorten(sequence) or self._shorten_one_of(rows):
                     continue
+                youngest = self.running[-1]
                 if any(row.sequence is youngest for row in rows):
                     return None  # only older rows are left; this one waits for the next step
                 self._preempt(youngest)
                 if youngest is sequence:
                     return None
+
+    def _shorten(self, sequence: Sequence) -> bool:
+        """Cut a speculation to the blocks that the sequence's tokens take anyway. False if it keeps to them already.
+
+        Verifying the first tokens of a speculation is as exact as verifying all, and no news to the speculator: those
+        left out count as refused.
+        """
+        room = -len(sequence.tokens) % self.blocks.block_size
+        if len(sequence.speculation) <= room:
+            return False
+        sequence.verify_fewer(room)
+        sequence.table.truncate(len(sequence.tokens))
+        return True
+
+    def _shorten_one_of(self, rows: list[Row]) -> bool:
+        """Shorten the guess of the youngest row that has one in blocks of its own. False if none has."""
+        for index in reversed(range(len(rows))):
+            row = rows[index]
+            if self._shorten(row.sequence):
+                rows[index] = replace(row, chunk=row.sequence.next_chunk(1 << 30))
+                return True
+        return False
 
     def _preempt(self, sequence: Sequence) -> None:
         self.num_preemptions += 1

@@ -173,6 +173,10 @@ class Sequence:
         self.drafting_ns = drafting_ns
         self._drawn = None if drawn is None else drawn.first(len(self.speculation))
 
+    def verify_fewer(self, num_tokens: int) -> None:
+        """Leave at most so many tokens of the speculation of the next forward: there is no room for the others."""
+        self.verify_next(self.speculation[:num_tokens], self.drafted_as, self.drafting_ns, self._drawn)
+
     @property
     def proposal(self) -> Proposal:
         """The speculation with the law of each token, as rejection mode verifies it."""
