@@ -61,9 +61,10 @@ class BatchPlanner:
     def next_batch(self, due: Sequence[Due]) -> list[Work]:
         """What brings sequences further. Where a verifier waits just in time, only those rows run."""
         self._num_batches += 1
-        for _, session in due:
+        for stream, session in due:
             if self._is_prompt(session):
-                session.adopt_prefix()
+                with stream.charged(session.sequence_id, session.epoch):
+                    session.adopt_prefix()
         prompts = sorted((item for item in due if self._is_prompt(item[1])), key=lambda item: item[1].clock.opened_ns)
         small = sorted(
             (item for item in due if not self._is_prompt(item[1])),
@@ -105,6 +106,8 @@ class BatchPlanner:
                 except OutOfBlocks:
                     stream, loser = self._loser(item, prompts)
                     stream.refuse(loser.sequence_id, loser.epoch, NotSpeculatingReason.OVERLOADED)
+                except Exception as fault:  # noqa: BLE001 - the other sequences go on
+                    item[0].blame(item[1].sequence_id, item[1].epoch, fault)
         return works
 
     def _loser(self, item: Due, prompts: Sequence[Due]) -> Due:
@@ -126,7 +129,7 @@ class BatchPlanner:
             chunk = session.next_trunk(num_tokens)
             left.take(self._bytes_of(num_tokens, len(chunk.context_slots), chunk.num_logits), num_tokens)
             works.append(Work(stream, session, chunk, None))
-        for tree in session.growing:
+        for tree in session.forest.growing:
             width = tree.tree.num_branches
             num_bytes = self._bytes_of(width, tree.tree.num_columns(tree.depth), width)
             if left.is_empty or num_bytes <= left.num_bytes:

@@ -43,7 +43,7 @@ class Harvest:
     def take_trees(self, works: Sequence[Work], logits: Logits, places: Sequence[int]) -> None:
         """A step of the trees of `works[place]`."""
         joined = _rows_of(logits, places)
-        left = _MOST_KEPT_BYTES - sum(session.kept_bytes for session in self._sessions())
+        left = _MOST_KEPT_BYTES - sum(session.forest.kept_bytes for session in self._sessions())
         is_kept = joined.nbytes * self._max_lookahead <= _MOST_KEPT_BYTES and joined.nbytes <= left
         grown: list[tuple[int, Drafted]] = []
 

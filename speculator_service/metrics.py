@@ -33,6 +33,11 @@ class SpeculatorCollector(Collector):
             ("draft_rows", "Rows of those forwards.", scheduler.num_rows),
             ("busy_seconds", "Time in forwards; its rate is the busy ratio.", scheduler.busy_ns / 1e9),
             ("entries", "Messages with prepared speculations.", scheduler.num_entries),
+            (
+                "dropped_draft_tokens",
+                "Draft tokens too large for a message.",
+                scheduler.num_dropped_tokens,
+            ),
             ("sequence_faults", "Faults of the speculator that ended a sequence here.", scheduler.num_faults),
             ("diverged_sequences", "Sequences opened anew since their tokens differed.", scheduler.num_diverged),
             ("stale_messages", "Messages of rounds that were over.", scheduler.num_stale),

@@ -80,19 +80,14 @@ class DraftScheduler:
         # For scrapes; the engine thread alone counts.
         self.num_forwards = self.num_rows = self.busy_ns = self.num_entries = 0
         self._num_stale_ended = self._num_faults_ended = self._num_diverged_ended = 0
+        self.num_dropped_tokens = 0  # too large for a message with their law; the event loop alone counts
         self.rests_until_ns: int | None = None  # when a session that awaits its outcome goes on without
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
     def attach(self, send: Callable[[SpeculatorFrame], None]) -> Stream:
         """A verifier's stream begins; `send` is called from the engine thread."""
-        stream = Stream(
-            send,
-            self._draft,
-            self._limits,
-            self._new_statistics,
-            has_room=lambda: self.num_sequences < self._limits.max_sequences,
-        )
+        stream = Stream(send, self._draft, self._limits, self._new_statistics, lambda: self._has_room(stream))
         self._post(lambda: self._streams.append(stream))
         return stream
 
@@ -113,6 +108,17 @@ class DraftScheduler:
     def _post(self, message: Callable[[], None]) -> None:
         self._inbox.append(message)
         self._wake()
+
+    def _has_room(self, stream: Stream) -> bool:
+        """Whether the stream may open one more; where all places are taken, the stream with most of them gives one."""
+        if self.num_sequences < self._limits.max_sequences:
+            return True
+        richest = max(self._streams, key=lambda item: len(item.sessions), default=stream)
+        if len(richest.sessions) < len(stream.sessions) + 2:
+            return False
+        youngest = list(richest.sessions.values())[-1]
+        richest.refuse(youngest.sequence_id, youngest.epoch, NotSpeculatingReason.OVERLOADED)
+        return True
 
     @property
     def num_sequences(self) -> int:
@@ -278,8 +284,12 @@ class DraftScheduler:
     def _send(self, stream: Stream) -> None:
         now_ns = self._clock_ns()
         entries: list[SpeculationEntries] = []
-        for session in stream.sessions.values():
-            item = session.entries_to_send(now_ns, self._step_ns())
+        for session in list(stream.sessions.values()):
+            try:
+                item = session.entries_to_send(now_ns, self._step_ns())
+            except Exception as fault:  # noqa: BLE001 - the other sequences go on
+                stream.blame(session.sequence_id, session.epoch, fault)
+                continue
             if item is not None:
                 entries.append(item)
         self.num_entries += len(entries)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import grpc
 
 from saguaro.channel import MAX_MESSAGE_BYTES
+from saguaro.errors import InvalidRequest, Unavailable
 from saguaro.types import SpeculatorFrame
 from saguaro.v1 import speculator_pb2 as pb
 from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceServicer
@@ -19,6 +20,9 @@ from speculator_service.outgoing import Outgoing
 from speculator_service.stream import Stream
 from speculator_service.worker import SpeculatorWorker
 
+_MOST_STREAMS = 256
+_MOST_ITEMS = 8192  # of a kind in one frame: twice as many as the sequences of the largest verifier
+
 
 class SpeculatorService(SpeculatorServiceServicer):
     """Thin: everything that decides is in the scheduler. Messages are at most `max_message_bytes` long."""
@@ -27,12 +31,13 @@ class SpeculatorService(SpeculatorServiceServicer):
         self._worker = worker
         self._max_message_bytes = min(max_message_bytes, MAX_MESSAGE_BYTES)  # more no verifier takes
         self._outgoing: set[Outgoing] = set()
-        self.num_dropped_tokens = 0  # drafted, but too large for a message with their law
 
     async def Speculate(
         self, request_iterator: AsyncIterator[pb.SpeculateRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.SpeculateResponse]:
         """Frames in to the scheduler, frames out as they are drafted; the stream's end closes its sequences."""
+        if len(self._outgoing) >= _MOST_STREAMS:
+            raise Unavailable(f"{_MOST_STREAMS} verifiers are connected; a speculator serves no more")
         outgoing = Outgoing()
         stream = self._worker.scheduler.attach(outgoing.put)
         reader = asyncio.create_task(self._read(request_iterator, stream, outgoing))
@@ -41,7 +46,7 @@ class SpeculatorService(SpeculatorServiceServicer):
         try:
             while (frame := await outgoing.get()) is not None:
                 cut = cut_to_protos(frame, self._max_message_bytes)
-                self.num_dropped_tokens += cut.num_dropped
+                self._worker.scheduler.num_dropped_tokens += cut.num_dropped
                 for message in cut.messages:
                     yield message
         finally:
@@ -53,6 +58,7 @@ class SpeculatorService(SpeculatorServiceServicer):
     async def _read(self, requests: AsyncIterator[pb.SpeculateRequest], stream: Stream, outgoing: Outgoing) -> None:
         intake = Intake()
         async for request in requests:
+            _check_size(request)
             num_bytes = request.ByteSize()
             await intake.admit(num_bytes)
             frame, refused = verifier_frame_from_proto(request), unreadable_opens(request)
@@ -71,6 +77,13 @@ class SpeculatorService(SpeculatorServiceServicer):
     ) -> pb.GetSpeculatorInfoResponse:
         """Who the speculator is and what it can do."""
         return speculator_info_to_proto(self._worker.info)
+
+
+def _check_size(request: pb.SpeculateRequest) -> None:
+    """Raises InvalidRequest for more items than any verifier has to say at once."""
+    for name, items in (("opens", request.opens), ("commits", request.commits), ("closes", request.closes)):
+        if len(items) > _MOST_ITEMS:
+            raise InvalidRequest(name, f"the frame has {len(items)} {name}; at most {_MOST_ITEMS} are taken at once")
 
 
 def _end_with(outgoing: Outgoing, reader: asyncio.Task[None]) -> None:

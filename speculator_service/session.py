@@ -202,14 +202,9 @@ class Session:
         return max(self.trunk_length - self.num_cached, 0)
 
     @property
-    def kept_bytes(self) -> int:
-        """Memory of the logits that its trees keep."""
-        return self._forest.kept_bytes
-
-    @property
-    def growing(self) -> list[Branches]:
-        """Trees that are not as deep as they should be."""
-        return self._forest.growing
+    def forest(self) -> Forest:
+        """The trees of this round."""
+        return self._forest
 
     def adopt_prefix(self) -> None:
         """Take over blocks that hold more of the prefix, which others may have computed meanwhile."""

@@ -63,7 +63,7 @@ class Draft:
 
 
 class Stream:
-    """Not thread-safe: the scheduler's thread owns it. `has_room` says whether one more sequence is taken on."""
+    """Not thread-safe: the scheduler's thread owns it. `has_room` says whether it may open one more sequence."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def test_laws_of_many_sequences_go_over_a_link_with_small_messages(draft: Path) 
             assert not [status for frame in link.frames for status in frame.statuses]
             num_bytes = sum(len(law.token_ids) for e in link.entries for p in e.pieces for law in p.distributions)
             assert num_bytes > 4 * 65_536
-            assert port.service.num_dropped_tokens == 0
+            assert port.worker.scheduler.num_dropped_tokens == 0
 
     run(scenario)
 
