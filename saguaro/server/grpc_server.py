@@ -11,12 +11,13 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
 from saguaro.server.doorkeeper import Doorkeeper, Gate
+from saguaro.server.health import HealthService
 from saguaro.server.tls import port_tls
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class GrpcServer:
         self._settings = settings
         self._register = register
         self._role = role
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         self._port: int | None = None
 
     @property
@@ -73,7 +74,7 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._services = ("", *sorted(services))
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._set_health(is_serving=False)
         tls, address = port_tls(self._settings), _join(self._settings.host, self._settings.port)
         try:
             if tls is None:
@@ -93,15 +94,14 @@ class GrpcServer:
 
     async def say_ready(self, is_ready: bool) -> None:
         """What health says from now on; calls are admitted in any case."""
-        status = health_pb2.HealthCheckResponse
-        await self._set_health(status.SERVING if is_ready else status.NOT_SERVING)
+        self._set_health(is_serving=is_ready)
 
     async def stop(self, drain_seconds: float = 0.0, on_drain: Hook | None = None) -> None:
         """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left.
 
         What is cut ends with Unavailable: a gateway goes on with it at another verifier.
         """
-        await self._health.enter_graceful_shutdown()
+        self._health.close()
         self._doorkeeper.close(f"the {self._role} is draining")
         if on_drain is not None:
             await on_drain()
@@ -112,9 +112,9 @@ class GrpcServer:
         # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
         await self._server.stop(None)
 
-    async def _set_health(self, status: int) -> None:
+    def _set_health(self, *, is_serving: bool) -> None:
         for service in self._services:
-            await self._health.set(service, status)
+            self._health.set(service, is_serving=is_serving)
 
 
 async def serve(
