@@ -5,14 +5,14 @@ from __future__ import annotations
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from saguaro.channel import Tls, open_channel
+from saguaro.channel import Tls, channel_options, open_channel
 
 _TIMEOUT_SECONDS = 2.0
 
 
 def is_serving(address: str, tls: Tls | None = None) -> bool:
     """One question on a connection of its own; False also where nobody listens."""
-    with open_channel(address, tls, []) as channel:
+    with open_channel(address, tls, channel_options()) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_SECONDS
