@@ -37,11 +37,16 @@ class Tls:
 
 
 def channel_options(
-    *, max_message_bytes: int = MAX_MESSAGE_BYTES, keepalive_seconds: float = KEEPALIVE_SECONDS
+    *,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    keepalive_seconds: float = KEEPALIVE_SECONDS,
+    may_use_proxy: bool = False,
 ) -> ChannelOptions:
     """Options for `open_channel` and `open_aio_channel`.
 
     `keepalive_seconds` must not be under a third of the server's own, which answers more pings by closing.
+    `may_use_proxy`: whether `grpc_proxy`, `https_proxy` and `http_proxy` of the environment count, less what `no_proxy`
+    names. They speak of the way out: services dial each other directly, whatever the environment says.
     """
     return [
         ("grpc.max_send_message_length", max_message_bytes),
@@ -51,6 +56,7 @@ def channel_options(
         # Back after a restart within seconds, not after gRPC's two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.enable_http_proxy", int(may_use_proxy)),
     ]
 
 

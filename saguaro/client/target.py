@@ -36,10 +36,25 @@ def target_of(addresses: Sequence[str]) -> str:
 def balanced_options(addresses: Sequence[str]) -> list[tuple[str, Any]]:
     """Channel options under which calls go round all addresses that answer, also those of one name.
 
-    Over TLS, several gateways show certificates for the name of the first: they are one service.
+    Over TLS, several gateways show certificates for the name of the first: they are one service. Gateways on this
+    machine are dialled without the environment's proxy, which would look for them on its own.
     """
     named = [("grpc.default_authority", addresses[0])] if len(addresses) > 1 else []
-    return [*channel_options(), ("grpc.service_config", _ROUND_ROBIN), *named]
+    may_use_proxy = not all(map(_is_this_machine, addresses))
+    return [*channel_options(may_use_proxy=may_use_proxy), ("grpc.service_config", _ROUND_ROBIN), *named]
+
+
+def _is_this_machine(address: str) -> bool:
+    """Whether it says so: localhost, an address of the loopback, a socket file. Names are not looked up."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return True
+    host = address.rpartition("/")[2].rpartition(":")[0].removeprefix("ipv4:").removeprefix("ipv6:").strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _look_up(address: str) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]]:

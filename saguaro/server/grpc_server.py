@@ -11,7 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from saguaro.config import ServiceSettings
@@ -19,6 +19,7 @@ from saguaro.errors import ConfigurationError
 from saguaro.server.connections import Connections, connection_limit
 from saguaro.server.doorkeeper import Doorkeeper, Gate
 from saguaro.server.grpc_connections import keep_room
+from saguaro.server.health import HealthService
 from saguaro.server.tls import port_tls
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class GrpcServer:
         self._settings = settings
         self._register = register
         self._role = role
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         self._port: int | None = None
         self._keeping_room: asyncio.Task[None] | None = None
 
@@ -87,7 +88,7 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         self._services = ("", *sorted(services))
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._set_health(is_serving=False)
         tls, address = port_tls(self._settings), _join(self._settings.host, self._settings.port)
         try:
             if tls is None:
@@ -108,15 +109,14 @@ class GrpcServer:
 
     async def say_ready(self, is_ready: bool) -> None:
         """What health says from now on; calls are admitted in any case."""
-        status = health_pb2.HealthCheckResponse
-        await self._set_health(status.SERVING if is_ready else status.NOT_SERVING)
+        self._set_health(is_serving=is_ready)
 
     async def stop(self, drain_seconds: float = 0.0, on_drain: Hook | None = None) -> None:
         """Health NOT_SERVING, refuse new calls, call `on_drain`, wait for running calls, then cut what is left.
 
         What is cut ends with Unavailable: a gateway goes on with it at another verifier.
         """
-        await self._health.enter_graceful_shutdown()
+        self._health.close()
         self._doorkeeper.close(f"the {self._role} is draining")
         if on_drain is not None:
             await on_drain()
@@ -124,23 +124,26 @@ class GrpcServer:
             logger.warning("calls still running after a drain of %g s are cut", drain_seconds)
             self._doorkeeper.cut(f"the {self._role} drained for {drain_seconds:g} s and ends")
             await self._doorkeeper.wait_idle(_CUT_SECONDS)
+        await self._close()
+
+    async def abandon(self, because: str) -> None:
+        """The service cannot go on: health NOT_SERVING, running calls end with Unavailable, and the port is closed."""
+        self._health.close()
+        self._doorkeeper.close(because)
+        self._doorkeeper.cut(because)
+        await self._doorkeeper.wait_idle(_CUT_SECONDS)
+        await self._close()
+
+    async def _close(self) -> None:
         # No grace: what remains are health watches, which never end by themselves, and calls that had their time.
         await self._server.stop(None)
         if self._keeping_room is not None:
             self._keeping_room.cancel()
             await asyncio.gather(self._keeping_room, return_exceptions=True)
 
-    async def abandon(self, because: str) -> None:
-        """The service cannot go on: health NOT_SERVING, running calls end with Unavailable, and the port is closed."""
-        await self._health.enter_graceful_shutdown()
-        self._doorkeeper.close(because)
-        self._doorkeeper.cut(because)
-        await self._doorkeeper.wait_idle(_CUT_SECONDS)
-        await self._server.stop(None)
-
-    async def _set_health(self, status: int) -> None:
+    def _set_health(self, *, is_serving: bool) -> None:
         for service in self._services:
-            await self._health.set(service, status)
+            self._health.set(service, is_serving=is_serving)
 
 
 async def serve(
