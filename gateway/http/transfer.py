@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, TypeVar
 
@@ -84,7 +85,17 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+# What some clients take for the end of a line beside CR and LF, other control characters that JSON may have raw, and
+# halves of surrogate pairs, which have no UTF-8.
+_NOT_RAW = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
 def sse(document: dict[str, Any], event_id: int | None = None) -> bytes:
-    """One event with the document as its data."""
+    """One event with the document as its data, which is one line for every client."""
     name = b"" if event_id is None else b"id: %d\n" % event_id
-    return name + b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    data = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return name + b"data: " + _NOT_RAW.sub(_escaped, data).encode() + b"\n\n"
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"

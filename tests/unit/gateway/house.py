@@ -23,6 +23,7 @@ from gateway.service import GatewayServicer
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
+from gateway.text_workers import TextWorkers
 from gateway.verifiers import VerifierPool
 from saguaro.answers import AnswerEvent
 from saguaro.config import GatewaySettings, VerifierSettings
@@ -195,6 +196,8 @@ async def running_house(
     request_timeout_seconds: float = 30,
     limits: Limits | None = None,
     log_prompts: bool = False,
+    num_workers: int = 1,
+    text_seconds: float = 30,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -226,8 +229,16 @@ async def running_house(
         desk = PolicyDesk(TrafficPolicy(), verifiers)
         metrics.registry.register(PolicyCollector(desk))
         admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
+        workers = TextWorkers(folder, num_workers=num_workers, max_seconds=text_seconds)
+        await workers.start()
         answers = Answers(
-            text, verifiers, limits or Limits(max_concurrent), metrics, patience_seconds=0.5, log_prompts=log_prompts
+            text,
+            workers,
+            verifiers,
+            limits or Limits(max_concurrent),
+            metrics,
+            patience_seconds=0.5,
+            log_prompts=log_prompts,
         )
         store = open_store(session_store, session_limits)
         sessions = Sessions(answers, store, max_tokens=max_session_tokens)
@@ -246,6 +257,7 @@ async def running_house(
             await events.close()
             await chunks.close()
             await store.close()
+            await workers.close()
             await verifiers.close()
 
 
