@@ -22,6 +22,7 @@ from gateway.service import GatewayServicer, event_bytes
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
+from gateway.text_workers import TextWorkers
 from gateway.verifiers import VerifierPool
 from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
@@ -74,7 +75,7 @@ async def main(settings: GatewaySettings) -> None:
         await http.start()
         await desk.open()
         await verifiers.start()
-        answers = await _open(settings, verifiers, metrics)
+        answers = await _open(settings, owned, verifiers, metrics)
         sessions = Sessions(answers, store, max_tokens=settings.max_session_tokens)
         servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)
@@ -91,7 +92,7 @@ async def main(settings: GatewaySettings) -> None:
         await admin.stop()  # late, so that a drain can be watched
         await verifiers.close()
 
-    async with _keys(settings, guard):
+    async with _keys(settings, guard), contextlib.AsyncExitStack() as owned:
         await serve(
             settings,
             register,
@@ -123,8 +124,10 @@ def _keys(settings: GatewaySettings, guard: Guard) -> contextlib.AbstractAsyncCo
     return contextlib.nullcontext()
 
 
-async def _open(settings: GatewaySettings, verifiers: VerifierPool, metrics: GatewayMetrics) -> Answers:
-    """What the gateway answers with.
+async def _open(
+    settings: GatewaySettings, owned: contextlib.AsyncExitStack, verifiers: VerifierPool, metrics: GatewayMetrics
+) -> Answers:
+    """What the gateway answers with; its processes end with `owned`.
 
     The verifiers come first: started at the same time, they may still convert or download the model, and once one
     serves, the folder is whole.
@@ -137,7 +140,12 @@ async def _open(settings: GatewaySettings, verifiers: VerifierPool, metrics: Gat
     except (Unavailable, Incompatible) as error:
         raise ConfigurationError(str(error)) from None
     report_progress(settings.role, "reading the tokenizer")
-    text = await asyncio.to_thread(TextModel.from_folder, _tokenizer_folder(settings.tokenizer))
+    folder = _tokenizer_folder(settings.tokenizer)
+    # They come first: what a template does to them at its first use it cannot do to this process.
+    workers = TextWorkers(folder, num_workers=settings.text_workers, max_seconds=settings.text_seconds)
+    owned.push_async_callback(workers.close)
+    await workers.start()
+    text = await asyncio.to_thread(_read, folder)
     check_tokenizer(text, info)
     report_progress(settings.role, "serving", 1.0)
     limits = Limits(
@@ -147,12 +155,19 @@ async def _open(settings: GatewaySettings, verifiers: VerifierPool, metrics: Gat
     )
     return Answers(
         text,
+        workers,
         verifiers,
         limits,
         metrics,
         patience_seconds=settings.failover_seconds,
         log_prompts=settings.log_prompts,
     )
+
+
+def _read(folder: Path) -> TextModel:
+    text = TextModel.from_folder(folder)
+    _ = text.longest_token_bytes  # which takes a while to find out
+    return text
 
 
 def _tokenizer_folder(spec: str) -> Path:

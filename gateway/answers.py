@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
+from typing import TypeVar
 
 from gateway.choice import Choice
 from gateway.guard import current_principal
 from gateway.interleave import interleaved
 from gateway.metrics import GatewayMetrics
+from gateway.prompts import PromptBound, decoded, packed, prompt_ids, size_of, text_ids
 from gateway.requests import Limits, generation_requests, resolve_sampling
 from gateway.text import TextModel
+from gateway.text_workers import TextWorkers
 from gateway.tools import explained
 from gateway.verifiers import Generation, VerifierPool
 from saguaro.answers import (
@@ -24,6 +27,7 @@ from saguaro.answers import (
     AnswerStarted,
     Prompt,
     ServedModel,
+    TextPrompt,
     TokenPrompt,
 )
 from saguaro.errors import ConfigurationError, DeadlineExceeded, InvalidRequest, Unavailable
@@ -48,9 +52,11 @@ from saguaro.validation import (
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
 
 class Answers:
-    """Answers with one model's text side and its verifiers.
+    """Answers with one model's text side and its verifiers. Prompts become tokens in the `workers`.
 
     An answer whose verifier is lost waits for up to `patience_seconds` for one that goes on with it.
     """
@@ -58,6 +64,7 @@ class Answers:
     def __init__(
         self,
         text: TextModel,
+        workers: TextWorkers,
         verifiers: VerifierPool,
         limits: Limits,
         metrics: GatewayMetrics,
@@ -66,6 +73,7 @@ class Answers:
         log_prompts: bool = False,
     ) -> None:
         self._text = text
+        self._workers = workers
         self._verifiers = verifiers
         self._limits = limits
         self._metrics = metrics
@@ -98,7 +106,7 @@ class Answers:
             if calling is not None:
                 sampling = calling.constrained(sampling)
             validate_sampled_tokens(sampling, info.model)
-            prompt = await self._tokens_of(request.prompt, use.tools if use else ())
+            prompt = await self.until(deadline, self._tokens_of(request.prompt, use.tools if use else ()))
             validate_prompt(prompt, info.model)
             self._limits.check_prompt(prompt)
             allowance.spend_tokens(len(prompt))
@@ -128,8 +136,26 @@ class Answers:
     async def _tokens_of(self, prompt: Prompt, tools: Sequence[Tool]) -> TokenIds:
         if isinstance(prompt, TokenPrompt):
             return prompt.token_ids
-        # Tokenizing a long prompt takes longer than a step; other streams go on meanwhile.
-        return await asyncio.to_thread(self._text.encode_prompt, prompt, tools)
+        bound = self.prompt_bound()
+        if isinstance(prompt, TextPrompt):
+            bound.check_text(prompt.text)
+        return tuple(await self._workers.run(prompt_ids, size_of(prompt), prompt, tools, bound))
+
+    def prompt_bound(self) -> PromptBound:
+        """How long a prompt may be for the verifiers' model."""
+        return PromptBound(self._verifiers.info().model.context_limit_tokens, self._text.longest_token_bytes)
+
+    async def until(self, deadline: float, work: Awaitable[Result]) -> Result:
+        """What `work` returns. Raises DeadlineExceeded at `deadline`, in seconds of the monotonic clock."""
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise DeadlineExceeded(
+                "the time for the answer ended before its prompt was rendered and tokenized"
+            ) from None
 
     async def _choice(
         self,
@@ -164,15 +190,21 @@ class Answers:
                         yield choice.finish(event)
 
     async def tokenize(self, model: str, text: str) -> TokenIds:
-        """Text as it stands, to ids."""
+        """Text as it stands, to ids. Raises InvalidRequest for one that is longer than any prompt."""
         self._known(model)
-        return await asyncio.to_thread(self._text.encode, text)
+        self.prompt_bound().check_text(text, "the text")
+        return tuple(await self._workers.run(text_ids, len(text), text))
 
     async def detokenize(self, model: str, token_ids: TokenIds) -> str:
-        """Ids to text, special tokens left out. Raises InvalidRequest for ids outside of the vocabulary."""
+        """Ids to text, special tokens left out. Raises InvalidRequest for ids outside of the vocabulary, or for more
+        than the context holds.
+        """
         info = self._known(model)
+        most = info.model.context_limit_tokens
+        if len(token_ids) > most:
+            raise InvalidRequest("token_ids", f"there are {len(token_ids)} token ids; at most {most} are taken")
         validate_vocabulary("token_ids", token_ids, info.model)
-        return await asyncio.to_thread(self._text.decode, list(token_ids))
+        return await self._workers.run(decoded, len(token_ids), packed(token_ids))
 
     def identity(self, model: str) -> ModelIdentity:
         """What is served under the name. Raises ModelNotFound."""
@@ -182,6 +214,11 @@ class Answers:
     def text(self) -> TextModel:
         """The model's text side."""
         return self._text
+
+    @property
+    def workers(self) -> TextWorkers:
+        """Where text becomes tokens."""
+        return self._workers
 
     def token_bytes(self, token_id: int) -> bytes:
         """What one token adds to a text."""

@@ -17,9 +17,11 @@ class Choice:
     """
 
     def __init__(self, decoder: Decoder, request: AnswerRequest, index: int, calling: Calling | None = None) -> None:
-        self._detokenizer = IncrementalDetokenizer(decoder if calling is None else calling.decoder(decoder))
+        self._decoder = decoder if calling is None else calling.decoder(decoder)
+        self._detokenizer = IncrementalDetokenizer(self._decoder)
         self._calls = None if calling is None else calling.parser()
-        self._stop = StopStrings(request.stop)
+        specials = map(self._decoder.token, self._decoder.special_ids) if request.stop else ()
+        self._stop = StopStrings(request.stop, specials)
         self._tells_lengths = request.include_text_lengths and calling is None
         self._goes_by_token = bool(request.stop) or self._tells_lengths
         self._min_tokens = request.sampling.min_tokens
@@ -72,8 +74,11 @@ class Choice:
         """
         pieces: list[str] = []
         for number, token in enumerate(run.token_ids, start=self._num_tokens + 1):
-            settled = self._detokenizer.push((token,))
-            pieces.append(self._stop.push(settled, may_end=number > self._min_tokens))
+            may_end = number > self._min_tokens
+            if self._stop.knows_special_tokens and token in self._decoder.special_ids:
+                pieces.append(self._stop.push_special(self._decoder.token(token), may_end=may_end))
+            else:
+                pieces.append(self._stop.push(self._detokenizer.push((token,)), may_end=may_end))
             if self.is_stopped:
                 break
         return pieces

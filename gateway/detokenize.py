@@ -1,16 +1,17 @@
 """Token ids to text while they come: whole characters only, and never a character that a later token could change.
 
-The deltas, concatenated with the flush, equal the decode of all ids.
+The deltas, concatenated with the flush, equal the decode of all ids. Each id is decoded a bounded number of times, so
+the work grows with the answer's length and no faster, whatever the ids are.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable
 from typing import Protocol
 
-# What a decoder prints for bytes that are not, or not yet, UTF-8.
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_Utf8 = codecs.getincrementaldecoder("utf-8")
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
@@ -24,6 +25,9 @@ class Decoder(Protocol):
 
     def token(self, token_id: int) -> str:
         """The token as the vocabulary spells it."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text."""
 
 
 class IncrementalDetokenizer:
@@ -40,18 +44,17 @@ class IncrementalDetokenizer:
         self._read = 0
         self._context_text = ""
         self._emitted: list[str] = []
+        # Knows whether the bytes so far end inside of a character. Bytes that cannot become one hold nothing back.
+        self._utf8 = _Utf8("replace")
+        self._try_from = 0  # ids that must have come before a piece is decoded again that could not be given out
 
     def push(self, token_ids: Iterable[int]) -> str:
         """Text that is settled now; empty while a character is incomplete."""
-        seen = len(self._ids)
         # Special tokens print nothing and part nothing: bytes on both sides of one can form a character.
-        self._ids.extend(token_id for token_id in token_ids if token_id not in self._decoder.special_ids)
-        # The longest settled prefix; what was unsettled before the new ids cannot be settled without them.
-        for end in range(len(self._ids), seen, -1):
-            text = self._settled(end)
-            if text is not None:
-                return self._emit(text, end)
-        return ""
+        new = [token_id for token_id in token_ids if token_id not in self._decoder.special_ids]
+        end = self._settled_end(new)
+        self._ids += new
+        return "" if end <= self._read or end < self._try_from else self._give(end)
 
     def flush(self) -> str:
         """The rest, at the end of the answer: incomplete characters print as the decoder prints them."""
@@ -59,18 +62,24 @@ class IncrementalDetokenizer:
         # A decoder of an unknown kind may rewrite what is out already; nothing that follows could mend that.
         return whole[len(emitted) :] if whole.startswith(emitted) else ""
 
-    def _settled(self, end: int) -> str | None:
-        """Text of the ids up to `end` after what was given out, or None while later ids could change it."""
-        # A byte-fallback decoder judges a run of byte tokens as one: a bad byte later spoils the good ones before it.
-        if _BYTE_TOKEN.fullmatch(self._decoder.token(self._ids[end - 1])):
-            return None
-        text = self._decoder.decode(self._ids[self._context : end])
-        if text.endswith(_REPLACEMENT) or not text.startswith(self._context_text):
-            return None
-        return text[len(self._context_text) :]
+    def _settled_end(self, new: list[int]) -> int:
+        """Number of the ids, the new ones included, whose text no later id can change; 0 where it is as before."""
+        settled = 0
+        for number, token_id in enumerate(new, start=len(self._ids) + 1):
+            self._utf8.decode(self._decoder.token_bytes(token_id))
+            # A byte-fallback decoder judges a run of byte tokens as one: a bad byte later spoils the good ones before.
+            if not self._utf8.getstate()[0] and not _BYTE_TOKEN.fullmatch(self._decoder.token(token_id)):
+                settled = number
+        return settled
 
-    def _emit(self, text: str, end: int) -> str:
+    def _give(self, end: int) -> str:
+        text = self._decoder.decode(self._ids[self._context : end])
+        if not text.startswith(self._context_text):
+            # A decoder that rewrites its last piece. Twice as many ids later, so that all tries together stay linear.
+            self._try_from = end + (end - self._context)
+            return ""
+        piece = text[len(self._context_text) :]
         self._context, self._read = self._read, end
-        self._context_text = self._decoder.decode(self._ids[self._context : self._read])
-        self._emitted.append(text)
-        return text
+        self._context_text = self._decoder.decode(self._ids[self._context : end])
+        self._emitted.append(piece)
+        return piece

@@ -2,21 +2,40 @@
 
 The strings are searched as if character by character: the one that is complete first ends the answer, of several that
 are complete at the same character the longest, which begins first. So the end does not depend on how the text was cut.
+A string may name special tokens, which print nothing: it matches these tokens, and their text where other tokens spell
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+
+# A special token stands in the text, while it is watched, as half of a surrogate pair: no text has these.
+_FIRST_MARK, _MAX_MARKS = 0xD800, 2048
+_MARKS = re.compile("[\ud800-\udfff]")
 
 
 class StopStrings:
     """Watches one answer's text. What may be the beginning of a stop string is held back until it is told."""
 
-    def __init__(self, stop: Sequence[str]) -> None:
-        """`stop`: no string is empty."""
-        self._stop = stop
+    def __init__(self, stop: Sequence[str], special_tokens: Iterable[str] = ()) -> None:
+        """`stop`: no string is empty. `special_tokens`: texts of tokens that print nothing."""
+        # Of several that one text begins, the longest is meant.
+        named = sorted({token for token in special_tokens if token and any(token in text for text in stop)}, key=len)
+        self._marks = {token: chr(_FIRST_MARK + number) for number, token in enumerate(reversed(named[-_MAX_MARKS:]))}
+        self._stop = tuple(dict.fromkeys((*stop, *map(self._marked, stop))))
         self._held = ""
         self.is_reached = False
+
+    @property
+    def knows_special_tokens(self) -> bool:
+        """Whether a stop string names one of them, so that `push_special` must be told of each that comes."""
+        return bool(self._marks)
+
+    def push_special(self, token: str, *, may_end: bool) -> str:
+        """As `push`, for a special token, which adds nothing to the text."""
+        return self.push(self._marks.get(token, ""), may_end=may_end)
 
     def push(self, text: str, *, may_end: bool) -> str:
         """What is safe to give out after `text` came; everything before the stop string when it is reached.
@@ -50,6 +69,11 @@ class StopStrings:
                 return start
         return len(self._held)
 
+    def _marked(self, text: str) -> str:
+        for token, mark in self._marks.items():
+            text = text.replace(token, mark)
+        return text
+
     def _give(self, length: int) -> str:
         given, self._held = self._held[:length], self._held[length:]
-        return given
+        return _MARKS.sub("", given) if self._marks else given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from saguaro.errors import ConfigurationError, InvalidRequest
 from saguaro.tools import Tool, ToolUse
 from saguaro.types import TokenIds
 
+_CACHED_SPELLINGS = 1 << 16  # tokens of a model
+
 
 class TextModel:
     """Text to token ids and back, as the model's own tokenizer does it. Calls block; threads may share one."""
@@ -24,6 +27,7 @@ class TextModel:
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._spell = byte_speller(tokenizer)
+        self.token_bytes = lru_cache(_CACHED_SPELLINGS)(self._token_bytes)
         added = tokenizer.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocabulary_size = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
@@ -31,17 +35,13 @@ class TextModel:
     @classmethod
     def from_folder(cls, folder: Path) -> TextModel:
         """Raises ConfigurationError where the folder lacks a tokenizer.json that can be read."""
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise ConfigurationError(f"no tokenizer.json in {folder}; the gateway reads the tokenizer from it")
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # noqa: BLE001  # the library raises bare Exception for every fault of the file
-            raise ConfigurationError(f"{file} cannot be read: {error}") from None
-        # Files may carry the truncation and padding of their training.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return cls(tokenizer, ChatTemplate.from_folder(folder))
+        return cls(read_tokenizer(folder), ChatTemplate.from_folder(folder))
+
+    @cached_property
+    def longest_token_bytes(self) -> int:
+        """The most bytes of text that one token stands for. Takes some tenths of a second for a large vocabulary."""
+        spellings = self._tokenizer.get_vocab(with_added_tokens=True)
+        return max(max(len(self._spell(spelling)), 1) for spelling in spellings)
 
     def encode(self, text: str) -> TokenIds:
         """Text as it stands, with what the tokenizer puts around every text (a begin token, where it has one)."""
@@ -57,9 +57,18 @@ class TextModel:
             case TokenPrompt(token_ids):
                 return token_ids
 
-    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Tool] = ()) -> str:
-        """A chat as the model reads it, up to where the assistant answers. Raises InvalidRequest where that fails."""
-        return self._template().render(messages, tools)
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool] = (),
+        *,
+        max_bytes: int | None = None,
+        reason: str = "",
+    ) -> str:
+        """A chat as the model reads it, up to where the assistant answers. Raises InvalidRequest where that fails, or
+        is over `max_bytes`, for the `reason` given.
+        """
+        return self._template().render(messages, tools, max_bytes=max_bytes, reason=reason)
 
     def encode_rendered(self, rendered: str, *, after: int | None = None) -> TokenIds:
         """Ids of a rendered chat, or of what follows token `after` in one. The template has printed special tokens."""
@@ -88,7 +97,22 @@ class TextModel:
         """The token as the vocabulary spells it; empty for an id without one."""
         return self._tokenizer.id_to_token(token_id) or ""
 
-    def token_bytes(self, token_id: int) -> bytes:
-        """What the token adds to a text; special tokens, which print nothing, as the vocabulary spells them."""
+    def _token_bytes(self, token_id: int) -> bytes:
+        """`token_bytes`: what the token adds to a text; special tokens, which print nothing, as they are spelled."""
         spelling = self.token(token_id)
         return spelling.encode() if token_id in self.special_ids else self._spell(spelling)
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The `tokenizers.Tokenizer` of a model's folder. Raises ConfigurationError where there is none to be read."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise ConfigurationError(f"no tokenizer.json in {folder}; the gateway reads the tokenizer from it")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # noqa: BLE001  # the library raises bare Exception for every fault of the file
+        raise ConfigurationError(f"{file} cannot be read: {error}") from None
+    # Files may carry the truncation and padding of their training.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, TypeVar
 
@@ -90,9 +91,19 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+# What some clients take for the end of a line beside CR and LF, other control characters that JSON may have raw, and
+# halves of surrogate pairs, which have no UTF-8.
+_NOT_RAW = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
 def encoded(document: dict[str, Any]) -> bytes:
-    """JSON, on one line."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    """JSON, on what is one line for every client."""
+    data = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return _NOT_RAW.sub(_escaped, data).encode()
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\u{ord(character[0]):04x}"
 
 
 def sse(document: bytes, event_id: int | None = None) -> bytes:

@@ -12,10 +12,12 @@ print the date). Then all is tokenized anew, as without a session: the verifier 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from gateway.prompts import PromptBound, packed, rendered_within
 from gateway.sessions.record import KeptTokens, TextMark
 from gateway.text import TextModel
 from saguaro.answers import ChatMessage
@@ -31,11 +33,30 @@ class NextPrompt:
     num_reused: int
 
 
+def packed_next_prompt(
+    text: TextModel,
+    messages: Sequence[ChatMessage],
+    kept: KeptTokens | None,
+    tokenizer_fingerprint: str,
+    bound: PromptBound,
+) -> tuple[array[int], TextMark, int]:
+    """`next_prompt`, as it travels between processes."""
+    prompt = next_prompt(text, messages, kept, tokenizer_fingerprint, bound)
+    bound.check_tokens(len(prompt.token_ids))
+    return packed(prompt.token_ids), prompt.text, prompt.num_reused
+
+
 def next_prompt(
-    text: TextModel, messages: Sequence[ChatMessage], kept: KeptTokens | None, tokenizer_fingerprint: str
+    text: TextModel,
+    messages: Sequence[ChatMessage],
+    kept: KeptTokens | None,
+    tokenizer_fingerprint: str,
+    bound: PromptBound | None = None,
 ) -> NextPrompt:
-    """`messages`: all of them, the new ones last. Raises InvalidRequest where the template refuses them."""
-    rendered = text.render(messages)
+    """`messages`: all of them, the new ones last. Raises InvalidRequest where the template refuses them, or writes more
+    than the bound allows.
+    """
+    rendered = text.render(messages) if bound is None else rendered_within(text, messages, bound)
     mark = TextMark.of(rendered)
     if kept is None or kept.tokenizer_fingerprint != tokenizer_fingerprint or not kept.prompt_text.begins(rendered):
         return NextPrompt(text.encode_rendered(rendered), mark, num_reused=0)

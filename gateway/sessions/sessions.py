@@ -6,7 +6,6 @@ nothing stays, and the same request may be sent again.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 import time
@@ -15,8 +14,9 @@ from dataclasses import replace
 
 from gateway.answers import Answers
 from gateway.guard import current_principal
+from gateway.prompts import PromptBound, chat_bytes, chat_length
 from gateway.sessions.holding import held, not_found
-from gateway.sessions.next_prompt import NextPrompt, next_prompt
+from gateway.sessions.next_prompt import NextPrompt, packed_next_prompt
 from gateway.sessions.record import KeptTokens, Session
 from gateway.sessions.stores import SessionStore
 from saguaro.answers import (
@@ -48,7 +48,7 @@ class Sessions:
         if any(item.tool_calls for item in messages):
             raise InvalidRequest("messages", "a message has tool calls; sessions keep text, so send the whole chat")
         served = self._answers.identity(model)
-        num_tokens = await asyncio.to_thread(self._num_tokens, messages)
+        num_tokens = 0 if not messages else await self._num_tokens(messages, self._answers.prompt_bound())
         if num_tokens >= self._max_tokens:
             raise InvalidRequest(
                 "messages",
@@ -88,7 +88,7 @@ class Sessions:
         async with held(self._store, session_id) as hold:
             session, served = _own(session_id, hold.session), self._answers.identity(request.model)
             messages, fingerprint = (*session.messages, *new), served.tokenizer_fingerprint
-            prompt = await asyncio.to_thread(next_prompt, self._answers.text, messages, session.kept, fingerprint)
+            prompt = await self._next_prompt(messages, session.kept, fingerprint, deadline)
             asked = replace(
                 request,
                 prompt=TokenPrompt(prompt.token_ids),
@@ -110,10 +110,22 @@ class Sessions:
                             await hold.keep(_after(session, (*messages, answer), prompt, tuple(emitted), fingerprint))
                     yield event
 
-    def _num_tokens(self, messages: tuple[ChatMessage, ...]) -> int:
-        # Not yet put through the template, which may want a user's message too.
-        texts = [f"{message.role}\n{message.content}" for message in messages]
-        return sum(len(self._answers.text.encode_rendered(text)) for text in texts)
+    async def _num_tokens(self, messages: tuple[ChatMessage, ...], bound: PromptBound) -> int:
+        num_bytes = chat_bytes(messages)
+        for message in messages:
+            bound.check_text(message.content, "a message")
+        return await self._answers.workers.run(chat_length, num_bytes, messages)
+
+    async def _next_prompt(
+        self, messages: tuple[ChatMessage, ...], kept: KeptTokens | None, fingerprint: str, deadline: float
+    ) -> NextPrompt:
+        token_ids, text, num_reused = await self._answers.until(
+            deadline,
+            self._answers.workers.run(
+                packed_next_prompt, chat_bytes(messages), messages, kept, fingerprint, self._answers.prompt_bound()
+            ),
+        )
+        return NextPrompt(tuple(token_ids), text, num_reused)
 
     def _room(self, prompt: TokenIds, max_tokens: int | None) -> int:
         """What the answer may have. Raises InvalidRequest where the session's limit leaves nothing for it."""

@@ -26,3 +26,7 @@ class VisibleMarkers:
     def token(self, token_id: int) -> str:
         """The token as the vocabulary spells it."""
         return self._decoder.token(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What the token adds to a text."""
+        return self._decoder.token_bytes(token_id)

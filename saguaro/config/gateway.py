@@ -59,6 +59,24 @@ class GatewaySettings(ServiceSettings, DialTlsSettings):
         str,
         Field(min_length=1, description="model whose tokenizer and chat template are used: as the verifier's target"),
     ] = "demo-target"
+    text_workers: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=64,
+            description="processes that render chat templates and tokenize prompts, about 50 MB each; with 2 or more, "
+            "long prompts leave one to the others",
+        ),
+    ] = 2
+    text_seconds: Annotated[
+        float,
+        Field(
+            gt=0,
+            le=600,
+            description="longest time to render and tokenize one prompt; longer takes longer prompts, shorter bounds "
+            "what a bad chat template costs",
+        ),
+    ] = 10.0
     startup_seconds: Annotated[
         float,
         Field(gt=0, le=86_400, description="longest wait at start for the verifier, which may have a model to convert"),

@@ -22,6 +22,7 @@ from gateway.service import GatewayServicer, event_bytes
 from gateway.sessions import Sessions, StoreLimits, open_store
 from gateway.streams import StreamBounds, Streams
 from gateway.text import TextModel
+from gateway.text_workers import TextWorkers
 from gateway.verifiers import VerifierPool
 from saguaro.config import GatewaySettings, VerifierSettings
 from saguaro.errors import Unavailable
@@ -194,6 +195,8 @@ async def running_house(
     limits: Limits | None = None,
     log_prompts: bool = False,
     drain_seconds: float = 10.0,
+    num_workers: int = 1,
+    text_seconds: float = 30,
     **fake: Any,
 ) -> AsyncIterator[House]:
     """A gateway with the text side in `folder`, whose verifier says `answer` and an end token to everything."""
@@ -225,8 +228,16 @@ async def running_house(
         desk = PolicyDesk(TrafficPolicy(), verifiers)
         metrics.registry.register(PolicyCollector(desk))
         admin = HttpServer(settings, admin_app(metrics.registry, desk, door.ready), is_admin=True)
+        workers = TextWorkers(folder, num_workers=num_workers, max_seconds=text_seconds)
+        await workers.start()
         answers = Answers(
-            text, verifiers, limits or Limits(max_concurrent), metrics, patience_seconds=0.5, log_prompts=log_prompts
+            text,
+            workers,
+            verifiers,
+            limits or Limits(max_concurrent),
+            metrics,
+            patience_seconds=0.5,
+            log_prompts=log_prompts,
         )
         store = open_store(session_store, session_limits)
         sessions = Sessions(answers, store, max_tokens=max_session_tokens)
@@ -245,6 +256,7 @@ async def running_house(
             await events.close()
             await chunks.close()
             await store.close()
+            await workers.close()
             await verifiers.close()
 
 

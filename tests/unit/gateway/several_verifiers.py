@@ -11,6 +11,7 @@ from gateway.answers import Answers
 from gateway.metrics import GatewayMetrics
 from gateway.requests import Limits
 from gateway.text import TextModel
+from gateway.text_workers import TextWorkers
 from gateway.verifiers import VerifierPool
 from saguaro.answers import AnswerRequest, TokenPrompt
 from saguaro.client.answer import Answer, AnswerBuilder
@@ -75,7 +76,9 @@ async def running_verifiers(
         await pool.start()
         while len(pool.usable) < (len(fakes) if num_usable is None else num_usable):
             assert await pool.wait_for_change(10), pool.complaints
-        answers = Answers(text, pool, Limits(64), GatewayMetrics(), patience_seconds=patience_seconds)
+        workers = TextWorkers(folder, num_workers=1, max_seconds=30)
+        owned.push_async_callback(workers.close)
+        answers = Answers(text, workers, pool, Limits(64), GatewayMetrics(), patience_seconds=patience_seconds)
         try:
             yield Verifiers(text, fakes, servers, pool, answers)
         finally:

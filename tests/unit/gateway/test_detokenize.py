@@ -99,25 +99,40 @@ def test_a_space_at_the_very_start_is_dropped_and_later_ones_stay() -> None:
     assert "".join(pushed) + rest == "the  the the" == BYTE_FALLBACK.decode([the, space, the, the])
 
 
-def test_a_long_run_without_a_settled_character_stays_cheap() -> None:
-    calls = 0
+class Counting:
+    """A model's decoder that counts the ids it is given."""
 
-    class Counting:
-        special_ids: frozenset[int] = frozenset()
+    def __init__(self, model: TextModel) -> None:
+        self.special_ids = model.special_ids
+        self.token, self.token_bytes, self._model = model.token, model.token_bytes, model
+        self.num_decoded = 0
 
-        def decode(self, token_ids: list[int]) -> str:
-            nonlocal calls
-            calls += 1
-            return BYTE_LEVEL.decode(token_ids)
+    def decode(self, token_ids: list[int]) -> str:
+        self.num_decoded += len(token_ids)
+        return self._model.decode(token_ids)
 
-        def token(self, token_id: int) -> str:
-            return BYTE_LEVEL.token(token_id)
 
-    detokenizer = IncrementalDetokenizer(Counting())
-    broken = BYTE_LEVEL.encode("ಠ")[0]
-    for _ in range(200):
-        detokenizer.push([broken])
-    assert calls <= 200, "each id is judged once, not again with every later one"
+@MODELS
+@pytest.mark.parametrize("run_length", [1, 7, 3000])
+@pytest.mark.parametrize("data", [b"\x80", b"\xe0", b"\xf0\x9f", b"\xff", "\ufffd".encode()], ids=repr)
+def test_runs_of_bytes_that_are_no_characters_cost_as_much_a_token_as_others(
+    model: TextModel, data: bytes, run_length: int
+) -> None:
+    by_bytes = {model.token_bytes(token_id): token_id for token_id in range(model.vocabulary_size)}
+    ids = [by_bytes[bytes([byte])] for byte in data] * (3000 // len(data))
+    decoder = Counting(model)
+    detokenizer = IncrementalDetokenizer(decoder)
+    given = "".join([detokenizer.push(run) for run in split(ids, [run_length])])
+    assert given + detokenizer.flush() == model.decode(ids)
+    assert decoder.num_decoded <= 4 * len(ids)
+
+
+def test_bytes_that_no_later_byte_can_make_a_character_are_given_out_as_they_come() -> None:
+    lone = next(
+        token_id for token_id in range(BYTE_LEVEL.vocabulary_size) if BYTE_LEVEL.token_bytes(token_id) == b"\x80"
+    )
+    pushed, rest = deltas(BYTE_LEVEL, [[lone]] * 5)
+    assert (pushed, rest) == (["\N{REPLACEMENT CHARACTER}"] * 5, "")
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int]:
