@@ -42,7 +42,7 @@ def write_data(plan: DistillPlan, on_tokens: OnTokens, deadline: float | None) -
         )
     blocks_each = -(-(longest_prompt + plan.answer_tokens) // _BLOCK_SIZE)
     runner = ModelRunner(loaded.model, num_blocks=plan.writers * blocks_each, block_size=_BLOCK_SIZE)
-    chat = ChatPrompts(AutoTokenizer.from_pretrained(loaded.tokenizer_folder))
+    chat = ChatPrompts(AutoTokenizer.from_pretrained(loaded.tokenizer_folder, trust_remote_code=False))
     if not len(held_out):
         held_out.append(_held_out_texts(plan, loaded, runner, chat, longest_prompt, on_tokens))
     # A resumed run goes on with other texts, not with the first ones again.

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from transformers import AutoConfig
 
 from distill import checkpoint, curve
 from distill.checkpoint import State
@@ -24,6 +23,9 @@ from distill.plan import DistillPlan
 from distill.report import Report, report_on
 from distill.shards import Sample, ShardFolder
 from distill.training import Training
+from saguaro.engine.end_tokens import end_token_ids
+from saguaro.engine.families import read_config
+from saguaro.engine.fingerprint import read_tokenizer
 from saguaro.engine.loading import resolve_folder
 from saguaro.errors import ConfigurationError
 
@@ -115,9 +117,9 @@ def _check_shape(plan: DistillPlan, origin: dict[str, Any]) -> None:
 
 
 def _token_ids(plan: DistillPlan) -> tuple[int, ...]:
-    config = AutoConfig.from_pretrained(resolve_folder(plan.target), local_files_only=True)
-    eos = config.eos_token_id
-    always = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+    folder = resolve_folder(plan.target)
+    config = read_config(folder)
+    always = end_token_ids(config, folder, folder, read_tokenizer(folder))
     assert plan.draft_vocab is not None
     return most_frequent(ShardFolder(plan.data_folder).token_counts(config.vocab_size), plan.draft_vocab, always)
 

@@ -14,6 +14,7 @@ from gateway.token_bytes import byte_speller
 from gateway.tools import Calling
 from saguaro.answers import ChatMessage, ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.model_paths import refuse_lfs_pointer
 from saguaro.tools import Tool, ToolUse
 from saguaro.types import TokenIds
 
@@ -108,6 +109,8 @@ def read_tokenizer(folder: Path) -> Any:
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise ConfigurationError(f"no tokenizer.json in {folder}; the gateway reads the tokenizer from it")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        refuse_lfs_pointer(folder / name)
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # noqa: BLE001  # the library raises bare Exception for every fault of the file

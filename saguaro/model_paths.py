@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from saguaro.errors import ConfigurationError
+
 DEMO_TARGET = "demo-target"
 DEMO_DRAFT = "demo-draft"
 
 # The versions of package and conversion are part of the name, so that another of either is another folder.
 _DEMO_TARGET_NAME = "smollm2-135m-instruct-gguf-0.1.2-2"
 _DEMO_DRAFT_NAME = "smollm2-135m-draft"
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def cache_folder() -> Path:
@@ -49,9 +53,27 @@ def is_path(spec: str) -> bool:
     return spec.startswith((os.sep, ".", "~")) or spec.count("/") > 1
 
 
+def is_folder(spec: str) -> bool:
+    """Whether `spec` names a folder of this machine, or the demo draft, and no snapshot of the hub."""
+    return spec == DEMO_DRAFT or _existing(Path(spec).expanduser()) is not None
+
+
 def served_name(spec: str) -> str:
     """Name under which a model is served when the settings give none: the last part of its spec."""
     return Path(spec).expanduser().name or spec
+
+
+def refuse_lfs_pointer(file: Path) -> None:
+    """Raises ConfigurationError where `file` holds no content but says where Git LFS has it; else nothing."""
+    try:
+        with file.open("rb") as source:
+            is_pointer = source.read(len(_LFS_POINTER)) == _LFS_POINTER
+    except OSError:
+        return  # whoever reads it next says what is wrong
+    if is_pointer:
+        raise ConfigurationError(
+            f"{file} is a Git LFS pointer, not the file itself; fetch the files with `git lfs pull` in that folder"
+        )
 
 
 def _existing(folder: Path) -> Path | None:

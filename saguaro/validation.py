@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from saguaro.answers import AnswerRequest, ChatPrompt
 from saguaro.errors import InvalidRequest, ModelNotFound
+from saguaro.grammar_text import embedded_schemas
 from saguaro.tool_validation import validate_messages, validate_tool_use
 from saguaro.types import ClassPolicy, Constraint, ConstraintKind, ModelIdentity, SamplingParams, TrafficClass
 
@@ -27,8 +28,9 @@ MAX_CONSTRAINT_BYTES = {
     ConstraintKind.JSON_SCHEMA: 65536,
     ConstraintKind.JSON_OBJECT: 0,
     ConstraintKind.REGEX: 8192,
-    ConstraintKind.GRAMMAR: 16384,
+    ConstraintKind.GRAMMAR: 16384,  # beside the JSON schemas in it
 }
+MAX_EMBEDDED_SCHEMA_BYTES, MAX_EMBEDDED_BYTES = 32768, 131072  # of one schema in a grammar, and of all
 _UINT32_END = 1 << 32
 _UINT64_END = 1 << 64
 
@@ -102,6 +104,8 @@ def validate_constraint(constraint: Constraint) -> None:
     """
     field, limit = constraint_field(constraint), MAX_CONSTRAINT_BYTES[constraint.kind]
     size = len(constraint.text.encode())
+    if constraint.kind is ConstraintKind.GRAMMAR and size > limit:
+        size -= _schema_bytes(field, constraint.text)
     if size > limit:
         raise InvalidRequest(field, f"{field} has {size} bytes; at most {limit} can be served")
     if limit and not constraint.text.strip():
@@ -115,6 +119,20 @@ def validate_constraint(constraint: Constraint) -> None:
             raise InvalidRequest(
                 field, f"{field} is a JSON {type(schema).__name__}; a schema is an object, true or false"
             )
+
+
+def _schema_bytes(field: str, grammar: str) -> int:
+    """Bytes of the JSON schemas in a grammar, which have bounds of their own: they compile in another way."""
+    if len(grammar) > MAX_CONSTRAINT_BYTES[ConstraintKind.GRAMMAR] + MAX_EMBEDDED_BYTES:
+        return 0
+    sizes = [len(grammar[place].encode()) for place in embedded_schemas(grammar)]
+    for size, limit, what in (
+        (max(sizes, default=0), MAX_EMBEDDED_SCHEMA_BYTES, "a JSON schema of {}"),
+        (sum(sizes), MAX_EMBEDDED_BYTES, "JSON schemas of {} in all"),
+    ):
+        if size > limit:
+            raise InvalidRequest(field, f"{field} has {what.format(f'{size} bytes')}; at most {limit} can be served")
+    return sum(sizes)
 
 
 def _validate_logit_bias(logit_bias: Sequence[tuple[int, float]]) -> None:

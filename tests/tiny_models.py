@@ -53,7 +53,7 @@ def write_tiny_model(
     makes a different tokenizer. `vocab` is the number of embeddings, that of tokens if None.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    num_tokens = _write_tokenizer(folder, extra_token)
+    num_tokens = write_tokenizer(folder, extra_token)
     config = AutoConfig.for_model(
         family,
         num_hidden_layers=layers,
@@ -113,8 +113,8 @@ def _random_weight(name: str, shape: torch.Size, init_scale: float, generator: t
     return scale * torch.randn(shape, generator=generator)
 
 
-def _write_tokenizer(folder: Path, extra_token: str | None) -> int:
-    """Writes the tokenizer's files; returns the number of its tokens."""
+def write_tokenizer(folder: Path, extra_token: str | None = None) -> int:
+    """Writes the files of the byte-level tokenizer; returns the number of its tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     assert len(alphabet) == NUM_BYTE_TOKENS
     tokenizer = Tokenizer(models.BPE(vocab={character: index for index, character in enumerate(alphabet)}, merges=[]))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 
 from gateway.detokenize import Decoder
 from gateway.tools.forms import CallForm
-from gateway.tools.grammar import calls_constraint
+from gateway.tools.grammar import calls_constraint, constrained_tools, tool_at
 from gateway.tools.parser import CallParser
 from gateway.tools.visible_markers import VisibleMarkers
 from saguaro.errors import InvalidRequest
 from saguaro.tools import ToolUse
 from saguaro.types import SamplingParams
 from saguaro.validation import constraint_field
+
+# What the compiler says of a rule whose schema it cannot keep to; it goes on with the lines around.
+_PLACE_OF_A_FAULT = re.compile(r"at (?P<line>\d+)\(\d+\): failed to compile JSON schema: (?P<reason>[^\n]*)")
 
 
 class Calling:
@@ -23,6 +27,7 @@ class Calling:
     def __init__(self, form: CallForm, use: ToolUse, special_ids: Mapping[str, int]) -> None:
         self._form = form
         self._names = frozenset(tool.name for tool in use.tools)
+        self._constrained_tools = constrained_tools(use)
         try:
             self._constraint = calls_constraint(form, use, special_ids)
         except RecursionError:
@@ -44,7 +49,13 @@ class Calling:
         """The error as its caller understands it, who wrote no grammar."""
         if self._constraint is None or error.field != constraint_field(self._constraint):
             return error
-        return InvalidRequest("chat.tools", str(error).replace(error.field, "the grammar of calls of these tools"))
+        place = _PLACE_OF_A_FAULT.search(str(error))
+        tool = None if place is None else tool_at(self._constraint.text, int(place["line"]), self._constrained_tools)
+        if place is None or tool is None:
+            return InvalidRequest("chat.tools", str(error).replace(error.field, "the grammar of calls of these tools"))
+        return InvalidRequest(
+            "chat.tools", f'the parameters of tool "{tool.name}" cannot be kept to: {place["reason"]}'
+        )
 
     def decoder(self, decoder: Decoder) -> Decoder:
         """One that prints the markers of calls, if `decoder` takes them for special tokens."""

@@ -7,6 +7,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from saguaro.engine.packed_linear import described
+
 _LARGEST = 127
 _SMALLEST_SCALE = 1e-12  # a row of zeros has no scale of its own
 
@@ -22,6 +24,7 @@ class Int8Linear(nn.Module):
         """`weight` [out, in] float32 is rounded to int8 and not kept."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
+        self.weight = described(weight)
         scales = weight.detach().abs().amax(dim=1).clamp_min(_SMALLEST_SCALE) / _LARGEST
         rounded = (weight.detach() / scales[:, None]).round().to(torch.int8)
         self._packed = torch.ops.quantized.linear_prepack(_quantised(rounded, scales), None)

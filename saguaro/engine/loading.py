@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from saguaro import model_paths
 from saguaro.config.services import Linear
-from saguaro.engine import demo_models
+from saguaro.engine import demo_models, hub
+from saguaro.engine.end_tokens import end_token_ids
+from saguaro.engine.families import causal_model_class, read_config
 from saguaro.engine.fast_model import Role, make_fast
-from saguaro.engine.fingerprint import model_fingerprint, tokenizer_identity
+from saguaro.engine.fingerprint import identity_of, model_fingerprint, read_tokenizer
 from saguaro.engine.model_runner import context_limit_tokens
 from saguaro.engine.reduced_head import ReducedHead
 from saguaro.engine.special_ids import check_special_ids
+from saguaro.engine.weight_files import index_file, weight_files, weight_map
 from saguaro.errors import ConfigurationError
+from saguaro.model_paths import refuse_lfs_pointer
 from saguaro.types import ModelIdentity
 
 ReportProgress = Callable[[str, float | None], None]
@@ -67,8 +70,9 @@ def load_model(
     folder = resolve_folder(spec, progress)
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"no model at {folder}: expected config.json, tokenizer.json and safetensors files")
-    config = _read_config(folder)
+    config = read_config(folder)
     check_special_ids(folder, config.get_text_config().vocab_size)
+    model_class = causal_model_class(config)
     shared_with = None
     if getattr(config, "shares_embeddings_with_target", False):
         if embeddings_from is None:
@@ -76,27 +80,30 @@ def load_model(
         shared_with = resolve_folder(embeddings_from, progress)
     progress(f"loading {model_paths.served_name(spec)}", None)
     if shared_with is None:
+        weight_files(folder)  # says what is missing, where transformers would not
         model = _load_weights(folder, AutoModelForCausalLM, folder, dtype=_DTYPES[dtype])
     else:
         weights = _with_embeddings_of(shared_with, folder, config)
-        model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]  # the auto class insists on a folder
+        # The auto class insists on a folder.
         model = _load_weights(folder, model_class, None, config=config, state_dict=weights, dtype=_DTYPES[dtype])
         if getattr(config, "draft_token_ids", None) is not None:
             model.lm_head = ReducedHead(model.lm_head, config.draft_token_ids)
     has_tokenizer = shared_with is None or (folder / "tokenizer.json").is_file()
     tokenizer_folder = folder if has_tokenizer else shared_with or folder
-    tokenizer = tokenizer_identity(tokenizer_folder)
+    tokenizer = read_tokenizer(tokenizer_folder)
+    tokens = identity_of(tokenizer)
     identity = ModelIdentity(
         name=model_paths.served_name(spec),
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        usable_vocabulary_tokens=min(tokenizer.usable_vocabulary_tokens, config.get_text_config().vocab_size),
+        tokenizer_fingerprint=tokens.fingerprint,
+        usable_vocabulary_tokens=min(tokens.usable_vocabulary_tokens, config.get_text_config().vocab_size),
         context_limit_tokens=context_limit_tokens(config),
         dtype=dtype,
         model_fingerprint=model_fingerprint(folder, *(["int8"] if linear == "int8" else [])),
     )
     model = model.to(device).eval()
     make_fast(model, linear, role)
-    return LoadedModel(model, identity, _eos_token_ids(model), folder, tokenizer_folder)
+    eos_token_ids = end_token_ids(config, folder, tokenizer_folder, tokenizer)
+    return LoadedModel(model, identity, eos_token_ids, folder, tokenizer_folder)
 
 
 def resolve_folder(spec: str, progress: ReportProgress = lambda label, fraction: None) -> Path:
@@ -107,36 +114,30 @@ def resolve_folder(spec: str, progress: ReportProgress = lambda label, fraction:
     if spec == model_paths.DEMO_TARGET:
         return demo_models.demo_target(progress)
     folder = model_paths.resolve_folder(spec)
-    if folder is not None:
+    if folder is not None and (model_paths.is_folder(spec) or hub.is_whole(folder)):
         return folder
     if model_paths.is_path(spec):
         raise ConfigurationError(f"no model at {spec}: expected a folder with config.json, tokenizer.json and weights")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
     progress(f"downloading {spec}", None)
-    try:
-        return Path(snapshot_download(spec, allow_patterns=["*.json", "*.jinja", "*.safetensors"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ConfigurationError(
-            f"no model {spec!r}: expected demo-target, demo-draft, an existing folder, or a model that the hub has "
-            f"({type(error).__name__}: {str(error).splitlines()[0]})"
-        ) from error
-
-
-def _read_config(folder: Path) -> Any:
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigurationError(f"{folder / 'config.json'} is not the config of a known model: {error}") from error
+    return hub.download(spec)
 
 
 def _load_weights(folder: Path, model_class: Any, source: Path | None, **options: Any) -> PreTrainedModel:
     """transformers' own loader; absent weights are an error here, where it would put random ones."""
     try:
-        model, report = model_class.from_pretrained(source, local_files_only=True, output_loading_info=True, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ConfigurationError(f"the model at {folder} cannot be loaded: {error}") from error
+        model, report = model_class.from_pretrained(
+            source,
+            local_files_only=True,
+            output_loading_info=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            **options,
+        )
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # each family's code fails in its own way on a config that it cannot follow
+        reason = error if isinstance(error, OSError | ValueError | RuntimeError) else repr(error)
+        raise ConfigurationError(f"the model at {folder} cannot be loaded: {reason}") from error
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise ConfigurationError(f"the model at {folder} lacks {len(missing)} weights: {', '.join(missing[:3])}, ...")
@@ -147,7 +148,7 @@ def _load_weights(folder: Path, model_class: Any, source: Path | None, **options
 def _with_embeddings_of(target: Path, folder: Path, config: Any) -> dict[str, Tensor]:
     """The draft's weights with the target's embeddings, and its LM head where that is not tied to them."""
     weights: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in weight_files(folder):
         weights |= load_file(file)
     shape = (config.vocab_size, config.hidden_size)
     for name in [_EMBEDDINGS] if config.tie_word_embeddings else [_EMBEDDINGS, _LM_HEAD]:
@@ -162,25 +163,16 @@ def _with_embeddings_of(target: Path, folder: Path, config: Any) -> dict[str, Te
 
 def _read_tensor(folder: Path, name: str) -> Tensor:
     """One tensor of a model that may be sharded, without reading the others."""
-    index = folder / "model.safetensors.index.json"
-    file = folder / (
-        json.loads(index.read_text())["weight_map"].get(name, "") if index.is_file() else "model.safetensors"
-    )
-    if file.is_file():
-        with safe_open(file, framework="pt") as tensors:
-            if name in tensors.keys():  # noqa: SIM118 - it is not a mapping
-                tensor: Tensor = tensors.get_tensor(name)
-                return tensor
+    index = index_file(folder)
+    files = weight_files(folder) if index is None else [folder / weight_map(index).get(name, "")]
+    for file in files:
+        if file.is_file():
+            refuse_lfs_pointer(file)
+            with safe_open(file, framework="pt") as tensors:
+                if name in tensors.keys():  # noqa: SIM118 - it is not a mapping
+                    tensor: Tensor = tensors.get_tensor(name)
+                    return tensor
     raise ConfigurationError(f"the target at {folder} has no tensor {name} in safetensors form to share with a draft")
-
-
-def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    """Ids that end an answer: the generation config's, else the config's; empty if neither names one."""
-    for config in (model.generation_config, model.config):
-        eos = getattr(config, "eos_token_id", None)
-        if eos is not None:
-            return tuple(token_id for token_id in ((eos,) if isinstance(eos, int) else eos) if token_id >= 0)
-    return ()
 
 
 def _silence_bars() -> None:

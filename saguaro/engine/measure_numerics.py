@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _texts(runner: ModelRunner, folder: Path, options: argparse.Namespace, progress: Progress) -> list[list[int]]:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     prompts = [tokenizer.encode(_PROMPTS[index % len(_PROMPTS)]) for index in range(options.texts)]
     num_tokens = options.tokens - min(map(len, prompts))
     return [text[: options.tokens] for text in generate(runner, prompts, num_tokens, progress)]

@@ -12,22 +12,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from saguaro.config.services import Numerics
-from saguaro.engine import fixed_shape, paged_attention
-from saguaro.engine.block_manager import BlockManager, BlockTable, SlotIds
+from saguaro.engine import fixed_shape, paged_attention, proof
+from saguaro.engine.block_manager import BlockManager, SlotIds
 from saguaro.engine.device_time import wait_for
-from saguaro.engine.int8_linear import Int8Linear
+from saguaro.engine.families import require_served, text_config
 from saguaro.engine.paged_attention import AttentionPlan, KVPool
 from saguaro.engine.ragged_batch import Chunk, RaggedBatch
-from saguaro.engine.reduced_head import OUTSIDE
-from saguaro.errors import ConfigurationError
 
-_LAYERS_WITH_KV = {"full_attention", "sliding_attention"}
 _ROPE_TYPES_OF_THE_LENGTH = {"dynamic", "longrope"}
 _ORIGINAL_LENGTH = "original_max_position_embeddings"
-_WARM_UP_TOKENS = 8
-# Relative. Rounding in 16 bits gives about 0.01, attending to the wrong tokens about 1. With 8-bit activations a last
-# bit moves values by a whole step of their scale: about 0.2.
-_WARM_UP_TOLERANCE, _WARM_UP_TOLERANCE_INT8 = 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +55,8 @@ class ModelRunner:
         where it knows all. Raises ConfigurationError for a model whose attention cannot be replaced, or whose layers
         keep other state than keys and values of one size.
         """
-        config: Any = _text_config(model.config)
-        _require_paged_attention(model, config)
+        config: Any = text_config(model.config)
+        require_served(type(model), model.config)
         self._device = torch.device(device)
         self._model: Any = model.to(self._device).eval()
         paged_attention.register()
@@ -138,32 +131,15 @@ class ModelRunner:
 
     @torch.inference_mode()
     def warm_up(self) -> None:
-        """A few tokens, prefill and decode: pays for what is lazily set up, and proves the model on paged attention.
+        """A short text, as serving would run it: pays for what is lazily set up, and proves the model, see `proof`.
 
-        Raises ConfigurationError if the logits are not finite, or not those of transformers' own attention: there are
-        models whose layers keep or share state in ways that their config does not tell.
+        Raises ConfigurationError for a model that is not the same on paged attention as on its own.
         """
-        token_ids = list(range(min(_WARM_UP_TOKENS, self._context_limit, self.kv_pool.num_slots, self._vocab_size)))
-        with BlockTable(self.block_manager) as table:
-            table.reserve(len(token_ids))
-            if token_ids[:-1]:
-                self.forward([Chunk.causal(token_ids[:-1], 0, table, num_logits=0)])
-            paged = self.forward([Chunk.causal(token_ids[-1:], len(token_ids) - 1, table, num_logits=1)]).rows
-        paged = paged[:, : self._num_tokens]
-        if not bool(torch.isfinite(paged).all()):
-            raise ConfigurationError("a test forward gave logits that are not finite; are the weights damaged?")
-        self._model.set_attn_implementation("eager")
-        own = self._model(torch.tensor([token_ids], device=self._device), use_cache=False).logits[0, -1:].float()
-        own = own[:, : self._num_tokens]
-        self._model.set_attn_implementation(paged_attention.ATTENTION_NAME)
-        known = own > OUTSIDE / 2  # columns without a row in the head would hide every other difference
-        difference = float((paged - own)[known].norm() / own[known].norm())
-        is_int8 = any(isinstance(module, Int8Linear) for module in self._model.modules())
-        if difference > (_WARM_UP_TOLERANCE_INT8 if is_int8 else _WARM_UP_TOLERANCE):
-            raise ConfigurationError(
-                f"{type(self._model).__name__} does not run on paged attention: its logits differ by {difference:.0%} "
-                "from those of its own attention"
-            )
+        num_tokens = min(self._context_limit, self.kv_pool.num_slots)
+        proof.prove(self._model, self._known_rows, self.block_manager, num_tokens=num_tokens)
+
+    def _known_rows(self, chunks: Sequence[Chunk]) -> Tensor:
+        return self.forward(chunks).rows[:, : self._num_tokens]
 
 
 def context_limit_tokens(config: Any) -> int:
@@ -173,7 +149,7 @@ def context_limit_tokens(config: Any) -> int:
     the original length where the rotary frequencies change with the length of the batch (dynamic NTK, LongRoPE): keys
     already in the pool, and other sequences, must not depend on it.
     """
-    config = _text_config(config)
+    config = text_config(config)
     limits = [config.max_position_embeddings]
     layer_types = getattr(config, "layer_types", None)
     window = getattr(config, "sliding_window", None)
@@ -185,21 +161,3 @@ def context_limit_tokens(config: Any) -> int:
         if parameters.get("rope_type") in _ROPE_TYPES_OF_THE_LENGTH and original is not None:
             limits.append(original)
     return int(min(limits))
-
-
-def _text_config(config: Any) -> Any:
-    return config.get_text_config(decoder=True)
-
-
-def _require_paged_attention(model: PreTrainedModel, config: Any) -> None:
-    name = type(model).__name__
-    if not getattr(model, "_supports_attention_backend", False):
-        raise ConfigurationError(
-            f"{name} cannot run on paged attention: transformers gives its attention layers no exchangeable function; "
-            "Llama, Qwen2, Qwen3, Mistral and most decoder-only models of recent years have one"
-        )
-    unknown = set(getattr(config, "layer_types", None) or ()) - _LAYERS_WITH_KV
-    if unknown:
-        raise ConfigurationError(
-            f"{name} has layers of type {', '.join(sorted(unknown))}; the engine serves full and sliding attention only"
-        )

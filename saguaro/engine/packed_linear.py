@@ -19,6 +19,11 @@ _LARGEST_HALF_EXPONENT = 15
 _ROWS_AT_A_TIME = 256  # the first that 16 bits cannot hold decides, and no temporary is large
 
 
+def described(weight: Tensor) -> Tensor:
+    """`weight` without content: what a family's code may ask for its type or shape. To compute with it fails."""
+    return torch.empty_like(weight, device="meta")
+
+
 class PackedLinear(nn.Module):
     """A linear layer in oneDNN's layout, float32."""
 
@@ -26,6 +31,7 @@ class PackedLinear(nn.Module):
         """`weight` [out, in] float32 is copied, not kept."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
+        self.weight = described(weight)
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _EXPECTED_ROWS)
         self._packed: Tensor = packed
         self._bias = None if bias is None else bias.detach().clone()
@@ -51,6 +57,7 @@ class HalfLinear(nn.Module):
         """`weight` [out, in] float32, finite in fp16 after scaling, is copied, not kept. See `half_exponent`."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
+        self.weight = described(weight)
         scaled = weight.detach() * 2.0**exponent if exponent else weight.detach()
         self._packed = torch.ops.quantized.linear_prepack_fp16(scaled, None)
         self._unscale = 2.0**-exponent

@@ -161,8 +161,11 @@ def paged_attention(
     """Attends every token of the flat batch to its own context; returns ([1, T, H, D], None).
 
     Dropout is for training and sliding windows never matter within the runner's context limit, so both are ignored.
-    Raises ConfigurationError for score terms that it does not know (attention sinks, position biases).
+    Raises ConfigurationError for score terms that it does not know (attention sinks, position biases, masks that layers
+    make themselves: who sees whom is the plan's alone).
     """
+    if attention_mask is not None:
+        raise ConfigurationError("the layers make attention masks of their own, which the engine does not support")
     if s_aux is not None or position_bias is not None:
         raise ConfigurationError(
             "this model adds attention sinks or position biases, which the engine does not support"

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits
-from llguidance.gbnf_to_lark import any_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from saguaro.engine.grammar.state import ConstraintState
 from saguaro.engine.grammar.vocabulary import Vocabulary
 from saguaro.errors import ConfigurationError, InvalidRequest
+from saguaro.grammar_text import embedded_schemas, is_lark, with_plain_escapes
+from saguaro.json_schema import without_unknown_formats
 from saguaro.types import Constraint, ConstraintKind
 from saguaro.validation import constraint_field, validate_constraint
 
@@ -161,14 +163,26 @@ def _to_grammar(constraint: Constraint) -> str:
         case ConstraintKind.JSON_SCHEMA:
             is_object = constraint.text.lstrip().startswith("{")
             # The library takes options with objects only; a boolean schema means the same wrapped.
-            schema = constraint.text if is_object else f'{{"allOf": [{constraint.text}]}}'
+            text = without_unknown_formats(constraint.text)
+            schema = text if is_object else f'{{"allOf": [{text}]}}'
             return LLMatcher.grammar_from_json_schema(schema, overrides=_KEPT_TO_THE_LETTER)
         case ConstraintKind.JSON_OBJECT:
             return LLMatcher.grammar_from_json_schema(_ANY_OBJECT, overrides=_KEPT_TO_THE_LETTER)
         case ConstraintKind.REGEX:
             return LLMatcher.grammar_from_regex(constraint.text)
         case ConstraintKind.GRAMMAR:
-            return LLMatcher.grammar_from_lark(any_to_lark(constraint.text))
+            return LLMatcher.grammar_from_lark(_lark(constraint.text))
+
+
+def _lark(grammar: str) -> str:
+    """In Lark's syntax, with schemas in it as the library takes them."""
+    if not is_lark(grammar):
+        return gbnf_to_lark(with_plain_escapes(grammar))
+    parts, done = list[str](), 0
+    for place in embedded_schemas(grammar):
+        parts += [grammar[done : place.start], without_unknown_formats(grammar[place])]
+        done = place.stop
+    return "".join([*parts, grammar[done:]])
 
 
 _stack_size_lock = threading.Lock()

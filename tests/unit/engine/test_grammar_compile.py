@@ -64,6 +64,12 @@ def schema_chain(links: int) -> str:
     return json.dumps({"$defs": {**schemas, f"d{links}": {}}, "$ref": "#/$defs/d0"}, separators=(",", ":"))
 
 
+def schemas_in_a_grammar(schema: str) -> str:
+    """As many copies of `schema` as a grammar may have."""
+    count = 131072 // len(schema)
+    return "start: " + " | ".join(f"%json {schema}" for _ in range(count)) + "\n"
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -80,6 +86,8 @@ def schema_chain(links: int) -> str:
         (GRAMMAR, "start: " + "(" * 8000 + '"a"' + ")" * 8000),
         (GRAMMAR, "start: A0\n" + "\n".join(f"A{i}: A{i + 1}" for i in range(1200)) + '\nA1200: "b"\n'),
         (GRAMMAR, "root ::= " + "(" * 8000 + '"a"' + ")" * 8000),
+        (GRAMMAR, schemas_in_a_grammar(json.dumps({"properties": {f"p{i:05}": {"enum": [1]} for i in range(1400)}}))),
+        (GRAMMAR, schemas_in_a_grammar(schema_chain(600))),
     ],
     ids=[
         "chain of $ref",
@@ -92,6 +100,8 @@ def schema_chain(links: int) -> str:
         "lark",
         "lark chain",
         "gbnf",
+        "options in grammar",
+        "chains in grammar",
     ],
 )
 def test_the_worst_text_of_the_greatest_size_neither_crashes_nor_holds_up_for_long(

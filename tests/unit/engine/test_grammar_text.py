@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from saguaro.engine.grammar import ConstraintCompiler
+from saguaro.errors import InvalidRequest, SequenceFault
+from saguaro.grammar_text import embedded_schemas
 from saguaro.types import Constraint, ConstraintKind
 from tests.unit.engine.grammar_walks import Walker
 
@@ -75,3 +78,62 @@ def test_no_special_token_is_taken_for_its_text(compiler: ConstraintCompiler, wa
     assert not {0, 1, 2} & set(walker.allowed(state))
     state.advance(walker.encode("<"))
     assert set(walker.allowed(state)) & {0, 1, 2} == {0, 2}  # the ends, and not the start of a message
+
+
+ESCAPES = [
+    (r'root ::= "caf\u00e9"', "café"),
+    (r'root ::= "caf\xe9"', "café"),
+    (r'root ::= "\x41\u0042\U00000043"', "ABC"),
+    (r'root ::= "\U0001F600"', "😀"),
+    (r'root ::= "\ud83d\ude00"', "😀"),
+    (r'root ::= "\u0022\u005c\\x\n\""', '"\\\\x\n"'),
+    (r'root ::= "\\u0041"', r"\u0041"),
+    (r"root ::= [\u00e9-\u00ea]", "é"),
+    (r'root ::= [\U0001F600-\U0001F64F] "!"', "😀!"),
+    (r"root ::= [\u005d\u002d\u005e]", "-"),
+    (r"root ::= [^\u0000-\u001F]", "😀"),
+    ('start ::= root\nroot ::= "a"', "a"),
+]
+
+
+@pytest.mark.parametrize(("grammar", "text"), ESCAPES)
+def test_gbnf_writes_characters_by_their_number(
+    grammar: str, text: str, compiler: ConstraintCompiler, walker: Walker
+) -> None:
+    state = compiler.compile(Constraint(ConstraintKind.GRAMMAR, grammar))
+    state.advance(walker.encode(text))
+    assert state.may_end
+
+
+@pytest.mark.parametrize("grammar", [r"root ::= [\u00e9-\u00ea]", r"root ::= [\u005d\u002d\u005e]"])
+def test_a_class_of_characters_by_number_has_no_others(
+    grammar: str, compiler: ConstraintCompiler, walker: Walker
+) -> None:
+    state = compiler.compile(Constraint(ConstraintKind.GRAMMAR, grammar))
+    for text in ("è", "u", "0", "\\", "_"):
+        with pytest.raises(SequenceFault):
+            state.copy().advance(walker.encode(text))
+
+
+@pytest.mark.parametrize("number", [r"\ud800", r"\U00110000"])
+def test_a_number_that_is_no_character_is_refused(number: str, compiler: ConstraintCompiler) -> None:
+    with pytest.raises(InvalidRequest, match="is not a character of Unicode"):
+        compiler.compile(Constraint(ConstraintKind.GRAMMAR, f'root ::= "{number}"'))
+
+
+def test_json_schemas_are_told_from_what_only_looks_like_them() -> None:
+    grammar = """
+        // %json {"comment": 1}
+        start: "%json {\\"a\\": 1}" /%json \\/{}/ a %json{"b": {"c": "}"}} %json  {"d": []}
+        a: "\\"" %json {broken
+    """
+    assert [grammar[place] for place in embedded_schemas(grammar)] == ['{"b": {"c": "}"}}', '{"d": []}']
+    assert not list(embedded_schemas('root ::= %json {"a": 1}'))
+
+
+@pytest.mark.parametrize("piece", ['"', '\\"', "/", "//\n", "%json {", '%json {"', '%json {"a": [', "%json {}"])
+def test_looking_for_schemas_takes_time_that_the_size_bounds(piece: str) -> None:
+    text = "start:" + piece * (147456 // len(piece))
+    started = time.process_time()
+    list(embedded_schemas(text))
+    assert time.process_time() - started < 2

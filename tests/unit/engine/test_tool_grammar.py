@@ -115,7 +115,77 @@ def test_tools_that_may_be_called_and_are_not_strict_constrain_nothing() -> None
     assert Calling(HERMES, ToolUse(TOOLS), {}).constrained(SamplingParams()).constraint is None
 
 
-def test_parameters_nested_too_deeply_are_refused() -> None:
+def calling_of(*tools: Tool) -> Calling:
+    return Calling(HERMES, ToolUse(tools, must_call=True), {})
+
+
+def refusal(compiler: ConstraintCompiler, calling: Calling) -> str:
+    """What the client hears when the grammar of the calls is compiled."""
+    constraint = calling.constrained(SamplingParams()).constraint
+    assert constraint is not None
+    with pytest.raises(InvalidRequest) as caught:
+        compiler.compile(constraint)
+    error = calling.understood(caught.value)
+    assert error.field == "chat.tools"
+    return str(error)
+
+
+def test_parameters_nested_too_deeply_are_refused(compiler: ConstraintCompiler) -> None:
     deep = '{"allOf": [' * 450 + "{}" + "]}" * 450
-    with pytest.raises(InvalidRequest, match="nested too deeply"):
-        Calling(HERMES, ToolUse((Tool("deep", parameters=deep),), must_call=True), {})
+    assert "recursion limit exceeded" in refusal(compiler, calling_of(Tool("deep", parameters=deep)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"not": {"type": "string"}}}}, 'Unimplemented keys: ["not"]'),
+        ({"properties": {"a": {"type": "strin"}}}, "Invalid type: strin"),
+        ({"properties": {"a": {"$ref": "#/$defs/absent"}}}, "Pointer '/$defs/absent' does not exist"),
+    ],
+)
+def test_a_schema_that_cannot_be_kept_to_is_refused_by_its_tools_name(
+    schema: Any, reason: str, compiler: ConstraintCompiler
+) -> None:
+    calling = calling_of(Tool("time"), Tool("bad-one", parameters=json.dumps(schema)), *TOOLS[:1])
+    assert refusal(compiler, calling) == f'the parameters of tool "bad-one" cannot be kept to: {reason}'
+
+
+def large_tool(name: str, num_properties: int, *, required: bool = True) -> Tool:
+    kinds: list[Any] = [
+        {"type": "string"},
+        {"type": "integer", "minimum": 0},
+        {"type": "boolean"},
+        {"enum": ["a", "b"]},
+    ]
+    properties = {f"property_number_{index}": kinds[index % 4] for index in range(num_properties)}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return Tool(name, parameters=json.dumps(schema | ({"required": list(properties)} if required else {})))
+
+
+@pytest.mark.parametrize("use", [{"must_call": True}, {"single": True}], ids=["demanded", "free"])
+@pytest.mark.parametrize("tools", [(40, "tool_{}", 6), (128, "{:a>64}", 6), (128, "{}", 12)], ids=str)
+def test_many_tools_with_required_properties_are_served(
+    tools: tuple[int, str, int], use: dict[str, bool], compiler: ConstraintCompiler
+) -> None:
+    count, name, num_properties = tools
+    given = tuple(large_tool(name.format(index), num_properties) for index in range(count))
+    constraint = Calling(HERMES, ToolUse(given, **use), {}).constrained(SamplingParams()).constraint
+    assert constraint is not None
+    compiler.compile(constraint)
+
+
+def test_one_tool_that_is_too_large_is_named_with_the_limit() -> None:
+    with pytest.raises(InvalidRequest, match=r'tool "vast" have \d{5} bytes as a JSON schema; at most 32768') as caught:
+        calling_of(Tool("time"), large_tool("vast", 700))
+    assert caught.value.field == "chat.tools"
+
+
+def test_tools_that_are_too_large_together_are_refused_with_the_largest_and_the_limit() -> None:
+    tools = [large_tool(f"tool_{index}", 60 + index) for index in range(100)]
+    with pytest.raises(InvalidRequest, match=r'the 100 tools have \d+ bytes .*"tool_99" the most.*at most 131072'):
+        calling_of(*tools)
+
+
+def test_a_tool_that_cannot_be_called_here_takes_no_room() -> None:
+    use = ToolUse((Tool("time"), large_tool("vast", 700)), must_call=True, only="time")
+    assert Calling(HERMES, use, {}).constrained(SamplingParams()).constraint is not None
