@@ -17,7 +17,7 @@ import jinja2
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gateway.tools.documents import message_document, tool_document
+from gateway.tools.documents import CutArguments, message_document, tool_document
 from gateway.tools.forms import CallForm, form_of
 from saguaro.answers import ChatMessage
 from saguaro.errors import ConfigurationError, InvalidRequest
@@ -205,6 +205,8 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    if isinstance(value, CutArguments):
+        return value.text
     # jinja's own filter escapes HTML.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -24,7 +25,17 @@ class CalledFunction(Strict):
     """Which tool was called, and with what."""
 
     name: str
-    arguments: Annotated[str, Field(description="A JSON object, as text.")]
+    arguments: Annotated[
+        str | dict[str, Any] | None,
+        Field(description="A JSON object, as text or as it is. Text may be cut, as it is in an answer that was."),
+    ] = None
+
+    def text(self) -> str:
+        """The arguments as the gateway has them; empty for none."""
+        if isinstance(self.arguments, dict):
+            return json.dumps(self.arguments, ensure_ascii=False)
+        text = self.arguments or ""
+        return "" if text.strip() in ("", "null") else text
 
 
 class CallBody(Strict):
@@ -54,7 +65,7 @@ class MessageBody(Strict):
 
     def message(self, index: int) -> ChatMessage:
         """As the gateway has it. `index`: its place among the messages, for errors."""
-        calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in self.tool_calls or ())
+        calls = tuple(ToolCall(call.id, call.function.name, call.function.text()) for call in self.tool_calls or ())
         if self.content is None and not calls:
             raise InvalidRequest("messages", f"messages.{index}.content is missing")
         if self.role == "tool" and self.tool_call_id is None:

@@ -25,7 +25,7 @@ class Calling:
     """`special_ids`: ids of the vocabulary's special tokens by their text."""
 
     def __init__(self, form: CallForm, use: ToolUse, special_ids: Mapping[str, int]) -> None:
-        self._form = form
+        self._form, self._must_call = form, use.must_call
         self._names = frozenset(tool.name for tool in use.tools)
         self._constrained_tools = constrained_tools(use)
         try:
@@ -63,7 +63,7 @@ class Calling:
 
     def parser(self) -> CallParser:
         """For one choice."""
-        return CallParser(self._form, self._names)
+        return CallParser(self._form, self._names, thinks=self._form.begins_in_thought and not self._must_call)
 
 
 @contextlib.asynccontextmanager

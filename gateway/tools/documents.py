@@ -5,8 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.tools.json_value import as_far_as_written, is_object
 from saguaro.answers import ChatMessage
 from saguaro.tools import Tool
+
+
+class CutArguments(dict[str, Any]):
+    """Arguments of a call that was cut: as far as they can be read, and `text`, which is printed as JSON."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(as_far_as_written(text))
+        self.text = text
 
 
 def tool_document(tool: Tool) -> dict[str, Any]:
@@ -24,10 +33,14 @@ def message_document(message: ChatMessage) -> dict[str, Any]:
             {
                 "id": call.id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": json.loads(call.arguments or "{}")},
+                "function": {"name": call.name, "arguments": _arguments(call.arguments or "{}")},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id:
         document["tool_call_id"] = message.tool_call_id
     return document
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    return dict(json.loads(text)) if is_object(text) else CutArguments(text)

@@ -1,6 +1,44 @@
-"""Where a JSON object ends, in text that comes in pieces."""
+"""JSON objects that are not whole: where one ends in text that comes in pieces, and what one says that was cut."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def is_object(text: str) -> bool:
+    """Whether `text` is one JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def as_far_as_written(text: str) -> dict[str, Any]:
+    """What a JSON object says whose text was cut somewhere, up to its last whole value; empty for any other text."""
+    closing, last_whole = _closing(text)
+    for attempt in (text + closing, text[:last_whole] + _closing(text[:last_whole])[0]):
+        if is_object(attempt):
+            return dict(json.loads(attempt))
+    return {}
+
+
+def _closing(text: str) -> tuple[str, int]:
+    """What closes all that is open at the end of `text`; and how much of it ends with a whole value or an opening."""
+    open_brackets, in_string, is_escaped, last_whole = list[str](), False, False, 0
+    for index, character in enumerate(text):
+        if in_string:
+            in_string, is_escaped = is_escaped or character != '"', character == "\\" and not is_escaped
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            open_brackets.append("}" if character == "{" else "]")
+            last_whole = index + 1
+        elif character in "}]" and open_brackets:
+            open_brackets.pop()
+        elif character == ",":
+            last_whole = index
+    return '"' * in_string + "".join(reversed(open_brackets)), last_whole
 
 
 class JsonObjectEnd:

@@ -1,7 +1,7 @@
 """Tells calls from text while an answer comes in pieces.
 
 What comes out does not depend on how the text was cut, except that a call's arguments come in as many pieces. What only
-looks like a call (no JSON, no known tool) comes out as the text that it is.
+looks like a call (no JSON, no known tool, inside of a thought) comes out as the text that it is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from gateway.tools.forms import CallForm
-from gateway.tools.json_value import JsonObjectEnd
+from gateway.tools.forms import THOUGHT, THOUGHT_END, CallForm
+from gateway.tools.json_value import JsonObjectEnd, is_object
 from saguaro.tools import ToolCallDelta
+
+# Models take them for one another, whichever their template shows.
+_ARGUMENTS_KEYS = ("arguments", "parameters")
 
 
 class _Place(enum.Enum):
+    THOUGHT = enum.auto()  # from <think> on, up to its end
     TEXT = enum.auto()  # outside of calls
     HEAD = enum.auto()  # after an opening, up to the arguments
     ARGUMENTS = enum.auto()
@@ -34,21 +38,22 @@ class Parsed:
 
 
 class CallParser:
-    """Follows one answer. `tools`: the names that may be called."""
+    """Follows one answer. `tools`: the names that may be called. `thinks`: the answer begins inside of a thought."""
 
-    def __init__(self, form: CallForm, tools: Collection[str]) -> None:
+    def __init__(self, form: CallForm, tools: Collection[str], *, thinks: bool = False) -> None:
         self._form = form
         self._tools = tools
-        self._place = _Place.TEXT
+        self._place = _Place.THOUGHT if thinks else _Place.TEXT
         self._held = ""
+        self._may_think = True  # nothing but blanks since the beginning, a thought or a call
         self._blanks = ""  # before an opening: the template's if a call follows, else text
         self._has_text = False
         self._num_calls = 0
         self._end = JsonObjectEnd()
         self._num_scanned = 0  # characters of what is held in the head
-        self._head = re.compile(
-            rf'\s*\{{\s*"name"\s*:\s*"(?P<name>[\w-]+)"\s*,\s*"{form.arguments_key}"\s*:\s*(?=\{{)', re.ASCII
-        )
+        self._is_no_call = False  # told from the whole object that is held in the head
+        keys = "|".join(_ARGUMENTS_KEYS)
+        self._head = re.compile(rf'\s*\{{\s*"name"\s*:\s*"(?P<name>[\w-]+)"\s*,\s*"(?:{keys})"\s*:\s*(?=\{{)', re.ASCII)
 
     def push(self, text: str) -> Parsed:
         """What is certain now."""
@@ -61,9 +66,16 @@ class CallParser:
     def finish(self, text: str) -> Parsed:
         """The last piece and what was held back until now."""
         parsed = self.push(text)
-        if self._place is _Place.HEAD and not self._take_whole(self._held, parsed):
-            parsed.text += self._blanks + self._form.opening + self._held
-        elif self._place is _Place.TEXT and not (self._num_calls and self._held.isspace()):
+        while self._place is _Place.HEAD:
+            if self._take_whole(self._held, parsed):
+                self._held, self._place = "", _Place.TAIL
+            else:
+                self._give_up_call(self._length_to_closing() or len(self._held), parsed)
+                while self._step(parsed):
+                    pass
+        if self._place is _Place.THOUGHT or (
+            self._place is _Place.TEXT and not (self._num_calls and self._held.isspace())
+        ):
             parsed.text += self._held
         self._held = ""
         return parsed
@@ -71,6 +83,8 @@ class CallParser:
     def _step(self, parsed: Parsed) -> bool:
         """Takes what is held as far as one place reaches; whether there may be more to take."""
         match self._place:
+            case _Place.THOUGHT:
+                return self._take_thought(parsed)
             case _Place.TEXT:
                 return self._take_text(parsed)
             case _Place.HEAD:
@@ -80,16 +94,34 @@ class CallParser:
             case _Place.TAIL:
                 return self._take_tail()
 
+    def _take_thought(self, parsed: Parsed) -> bool:
+        end = self._held.find(THOUGHT_END)
+        length = self._first_beginning(THOUGHT_END) if end < 0 else end + len(THOUGHT_END)
+        parsed.text += self._held[:length]
+        self._held = self._held[length:]
+        if end < 0:
+            return False
+        self._place, self._may_think = _Place.TEXT, True
+        return True
+
     def _take_text(self, parsed: Parsed) -> bool:
+        if self._may_think:
+            begins = self._held.lstrip()
+            if begins.startswith(THOUGHT):
+                self._place = _Place.THOUGHT
+                return True
+            if THOUGHT.startswith(begins):
+                return False
+            self._may_think = False
         start = self._opening_in_held()
         if start is not None:
             before = self._held[:start]
             self._give_text(before.rstrip(), parsed)
             self._blanks = before[len(before.rstrip()) :]
             self._held = self._held[start + len(self._form.opening) :]
-            self._place, self._end, self._num_scanned = _Place.HEAD, JsonObjectEnd(), 0
+            self._place, self._end, self._num_scanned, self._is_no_call = _Place.HEAD, JsonObjectEnd(), 0, False
             return True
-        certain = self._held[: self._first_beginning()].rstrip()
+        certain = self._held[: self._first_beginning(self._form.opening)].rstrip()
         self._give_text(certain, parsed)
         self._held = self._held[len(certain) :]
         return False
@@ -101,11 +133,10 @@ class CallParser:
         rest = self._held.lstrip()
         return len(self._held) - len(rest) if rest.startswith("{") and not self._has_text else None
 
-    def _first_beginning(self) -> int:
-        """From where on the held text could become an opening with what follows; its length if nowhere."""
-        opening = self._form.opening
-        for length in range(min(len(opening) - 1, len(self._held)), 0, -1):
-            if self._held.endswith(opening[:length]):
+    def _first_beginning(self, marker: str) -> int:
+        """From where on the held text could become `marker` with what follows; its length if nowhere."""
+        for length in range(min(len(marker) - 1, len(self._held)), 0, -1):
+            if self._held.endswith(marker[:length]):
                 return len(self._held) - length
         return len(self._held)
 
@@ -120,23 +151,37 @@ class CallParser:
             self._held = self._held[head.end() :]
             self._place, self._end = _Place.ARGUMENTS, JsonObjectEnd()
             return True
-        # Another order of keys, or no call at all: told when it is whole.
-        length = self._length_of_whole()
+        # Another order of keys, or no call at all: told when its object is whole.
+        if not self._is_no_call and self._held.lstrip().startswith("{"):
+            end = self._end.find(self._held[self._num_scanned :])
+            before, self._num_scanned = self._num_scanned, len(self._held)
+            if end is None:
+                return False
+            whole = self._held[: before + end]
+            if self._take_whole(whole, parsed):
+                self._held = self._held[len(whole) :]
+                self._place = _Place.TAIL if self._form.closing else _Place.TEXT
+                return True
+            self._is_no_call = True
+            if not self._form.closing:
+                self._give_up_call(len(whole), parsed)
+                return True
+        length = self._length_to_closing()
         if length is None:
             return False
-        whole, self._held = self._held[:length], self._held[length:]
-        self._place = _Place.TEXT
-        if not self._take_whole(whole.removesuffix(self._form.closing), parsed):
-            self._give_text(self._blanks + self._form.opening + whole, parsed)
+        self._give_up_call(length, parsed)
         return True
 
-    def _length_of_whole(self) -> int | None:
-        if self._form.closing:
-            start = self._held.find(self._form.closing)
-            return None if start < 0 else start + len(self._form.closing)
-        end = self._end.find(self._held[self._num_scanned :])
-        before, self._num_scanned = self._num_scanned, len(self._held)
-        return None if end is None else before + end
+    def _length_to_closing(self) -> int | None:
+        """Of what is held, up to and including the first closing; None where there is none."""
+        start = self._held.find(self._form.closing) if self._form.closing else -1
+        return None if start < 0 else start + len(self._form.closing)
+
+    def _give_up_call(self, length: int, parsed: Parsed) -> None:
+        """That many held characters, and the opening before them, are text."""
+        self._give_text(self._blanks + self._form.opening + self._held[:length], parsed)
+        self._held = self._held[length:]
+        self._place = _Place.TEXT
 
     def _take_whole(self, text: str, parsed: Parsed) -> bool:
         """Whether `text` is a call; it is taken then."""
@@ -147,10 +192,11 @@ class CallParser:
         name = call.get("name") if isinstance(call, dict) else None
         if not isinstance(name, str) or name not in self._tools:
             return False
-        arguments = call.get(self._form.arguments_key, {})
-        if not isinstance(arguments, dict):
+        arguments = next((call[key] for key in _ARGUMENTS_KEYS if call.get(key) is not None), {})
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        if not is_object(written):
             return False
-        parsed.calls.append(self._new_call(name, json.dumps(arguments, ensure_ascii=False)))
+        parsed.calls.append(self._new_call(name, written))
         return True
 
     def _new_call(self, name: str, arguments: str) -> ToolCallDelta:
@@ -174,5 +220,5 @@ class CallParser:
         if end < 0:
             return False
         self._held = self._held[end + len(closing) :]
-        self._place = _Place.TEXT
+        self._place, self._may_think = _Place.TEXT, True
         return True

@@ -12,6 +12,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 from transformers import AutoTokenizer
 
+from gateway.chat_template import ChatTemplate
 from gateway.text import TextModel
 from saguaro.answers import ChatMessage, ChatPrompt
 from saguaro.client import AsyncClient
@@ -140,6 +141,60 @@ def test_calls_and_their_answers_go_back_through_the_template(folder: Path) -> N
         assert prompt.count("<tool_response>\nsunny\n</tool_response>") == 2
 
     in_house(folder, SAID, work)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ({"city": "Röm 🌵"}, ARGUMENTS),
+        (None, "{}"),
+        ("", "{}"),
+        ("null", "{}"),
+        ('{"city": "Rö', '{"city": "Rö'),
+        ('{"city": ', '{"city": '),
+    ],
+)
+def test_a_call_goes_back_as_clients_have_it(folder: Path, arguments: Any, shown: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+
+    async def work(house: House, client: AsyncOpenAI) -> None:
+        messages: Any = [*CHAT, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        await client.chat.completions.create(model="fake", messages=messages, tools=[WEATHER])
+        prompt = house.text.decode(list(house.verifier.requests[0].prompt))
+        assert f'{{"name": "weather", "arguments": {shown}}}' in prompt
+
+    in_house(folder, SAID, work)
+
+
+def test_an_answer_that_was_cut_in_a_call_goes_back_as_it_came(folder: Path) -> None:
+    async def work(house: House, client: AsyncOpenAI) -> None:
+        asked = await client.chat.completions.create(model="fake", messages=CHAT, tools=[WEATHER])
+        message = asked.choices[0].message
+        assert message.tool_calls is not None
+        assert getattr(message.tool_calls[0], "function").arguments == '{"city": "Rö'  # noqa: B009
+        messages: Any = [*CHAT, message.to_dict(), {"role": "user", "content": "Go on."}]
+        await client.chat.completions.create(model="fake", messages=messages, tools=[WEATHER])
+        prompt = house.text.decode(list(house.verifier.requests[1].prompt))
+        assert '"arguments": {"city": "Rö}' in prompt
+
+    in_house(folder, '<tool_call>\n{"name": "weather", "arguments": {"city": "Rö', work)
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("{{ arguments | tojson }}", '{"city": "Rö", "n'),
+        (
+            "{% if arguments is string %}{{ arguments }}{% else %}{{ arguments | tojson }}{% endif %}",
+            '{"city": "Rö", "n',
+        ),
+        ("{% for key, value in arguments.items() %}{{ key }}={{ value }}{% endfor %}", "city=Rö"),
+    ],
+)
+def test_templates_of_every_kind_print_arguments_that_were_cut(template: str, shown: str) -> None:
+    source = "{% set arguments = messages[0].tool_calls[0].function.arguments %}" + template
+    call = ToolCall("c1", "weather", '{"city": "Rö", "n')
+    assert ChatTemplate(source, {}).render([ChatMessage("assistant", "", (call,))]) == shown
 
 
 def test_grpc_has_the_same_tools(folder: Path) -> None:
