@@ -13,9 +13,9 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
@@ -143,5 +143,16 @@ def _sentence(kind: type[ServiceSettings], item: Any, flags: Mapping[str, Any], 
     source = flag_name(name) if name in flags else environment_name(kind, name) if name in environment else name
     # Of a field that may be one of several types pydantic says which it tried.
     source = ".".join((source, *filter(str.isidentifier, path)))
+    if item["type"] == "extra_forbidden":
+        return f"unknown setting {source}{_nearest(str(item['loc'][-1]), _names_beside(kind, item['loc']))}"
     message = str(item["msg"]).removeprefix("Value error, ")
     return f"{source} is {item['input']!r}: {message[:1].lower()}{message[1:]}"
+
+
+def _names_beside(kind: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The names that there are where the last one of `path` is none."""
+    for name in path[:-1]:
+        annotation = kind.model_fields[str(name)].annotation
+        nested = [item for item in (annotation, *get_args(annotation)) if isinstance(item, type)]
+        kind = next(item for item in nested if issubclass(item, BaseModel))
+    return list(kind.model_fields)

@@ -41,7 +41,7 @@ async def _exchange(host: str, port: int, request: Hostile) -> str:
         return words[1].decode("latin-1") if len(words) > 1 else "CLOSED"
     except TimeoutError:
         return "WAITING"
-    except ConnectionError:
+    except OSError:  # also that it is closed already, at our half
         return "RESET"
     finally:
         writer.close()

@@ -25,6 +25,8 @@ _CALLS_AT_ONCE = 8
 _CALL_SECONDS = 10.0  # no call of a port that lives hangs for so long
 _MESSAGES_READ = 2  # then the caller leaves, as clients do
 _FRAMES_A_STREAM = 25
+# What gRPC's own client says, as INTERNAL, where the service ended the call while a frame was being written.
+_WROTE_TOO_LATE = "Internal error from Core"
 
 
 def frame_of(random: Random, method: Method) -> bytes:
@@ -95,6 +97,8 @@ async def _call(channel: Any, role: str, method: Method, frames: list[bytes]) ->
                 return "LEFT"
         return str((await call.code()).name)
     except grpc.aio.AioRpcError as error:
+        if error.details() == _WROTE_TOO_LATE:
+            return "ENDED"
         return "HANGS" if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else str(error.code().name)
 
 

@@ -14,7 +14,7 @@ from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceStub
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
 
 ROLES = ("gateway", "verifier", "speculator")
-_MORE_MEGABYTES, _MORE_DESCRIPTORS = 64, 24
+_MORE_DESCRIPTORS = 24
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ def vitals_of(trio: Trio) -> dict[str, Vitals]:
     return found
 
 
-def growth(before: dict[str, Vitals], now: dict[str, Vitals]) -> list[str]:
+def growth(before: dict[str, Vitals], now: dict[str, Vitals], *, more_megabytes: float) -> list[str]:
     """What has grown beyond its bound, or been replaced, a sentence each."""
     faults = []
     for role in ROLES:
         old, new = before[role], now[role]
         if new.pid != old.pid:
             faults.append(f"the {role} is another process")
-        if new.megabytes > old.megabytes + _MORE_MEGABYTES:
+        if new.megabytes > old.megabytes + more_megabytes:
             faults.append(f"the {role} grew from {old.megabytes:.0f} to {new.megabytes:.0f} MB")
         if new.descriptors > old.descriptors + _MORE_DESCRIPTORS:
             faults.append(f"the {role} went from {old.descriptors} to {new.descriptors} descriptors")

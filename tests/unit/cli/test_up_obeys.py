@@ -94,7 +94,11 @@ def test_with_keys_the_open_gateway_needs_no_warning(tmp_path: Path) -> None:
         ("[gateway]\nport = 7", ("--http-port", "7"), r"the gateway's port and the gateway's HTTP port are both 7"),
         ("[verifier]\nport = 65535", ("--verifiers", "2"), r"the verifier-2's port would be 65536"),
         ("[gateway]\nprot = 7", (), r"unknown setting prot in [gateway] of {file}; did you mean port?"),
-        ("[gateway.policy.latency]\nlookahead = 7", (), r"policy.latency.lookahead is 7"),
+        (
+            "[gateway.policy.latency]\nlookahead = 7",
+            (),
+            r"unknown setting policy.latency.lookahead; did you mean max_lookahead?",
+        ),
         ("", ("--emulate", "qwen3-32b", "--target", "x"), r"the target x has no place beside the emulated pair qwen3"),
         ("", ("--http-port", "http"), r"--http-port is 'http'"),
         ("", ("--draft", "/no/such/draft"), r"the draft /no/such/draft is no folder on this machine"),

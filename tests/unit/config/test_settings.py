@@ -206,7 +206,9 @@ def test_a_policy_is_written_in_tables_of_the_file_or_as_json(tmp_path: Path) ->
     ("text", "message"),
     [
         ("fast", r"--policy is 'fast': is not JSON"),
-        ('{"fast": {}}', r"--policy\.fast is {}: extra inputs are not permitted"),
+        ('{"fast": {}}', r"unknown setting --policy\.fast; known are latency, balanced, throughput"),
+        ('{"latancy": {}}', r"unknown setting --policy\.latancy; did you mean latency\?"),
+        ('{"latency": {"max_lookahed": 1}}', r"--policy\.latency\.max_lookahed; did you mean max_lookahead\?"),
         ('{"latency": {"max_lookahead": 17}}', r"--policy\.latency\.max_lookahead is 17: .*less than or equal to 16"),
         ('{"latency": {"break_even_batch": -1}}', r"--policy\.latency\.break_even_batch is -1: .*greater than or"),
         ('{"latency": {"break_even_batch": "nan"}}', r"--policy\.latency\.break_even_batch is 'nan'"),
