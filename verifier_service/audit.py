@@ -43,9 +43,17 @@ class Auditor:
     """The audit of one verifier. The decode loop's thread owns it; counts may be read on any thread."""
 
     def __init__(
-        self, runner: Runner, new_sequence: Callable[[GenerationRequest], Sequence], *, rate: float, seed: int = 0
+        self,
+        runner: Runner,
+        new_sequence: Callable[[GenerationRequest], Sequence | None],
+        *,
+        rate: float,
+        seed: int = 0,
     ) -> None:
-        """`rate` of the finished requests are chosen, at random; which, the `seed` says."""
+        """`rate` of the finished requests are chosen, at random; which, the `seed` says.
+
+        `new_sequence` makes the replay of a request; None where it has to be asked again later.
+        """
         self.num_audited = self.num_mismatched = 0
         self._runner = runner
         self._new_sequence = new_sequence
@@ -67,11 +75,15 @@ class Auditor:
         if self._case is None or self._replay is None:
             if not self._pending:
                 return False
-            self._case = self._pending.popleft()
+            case = self._pending.popleft()
             plain = replace(
-                self._case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False, resumption=None
+                case.request, disable_speculation=True, logprobs=False, prompt_logprobs=False, resumption=None
             )
-            self._replay = self._new_sequence(plain)
+            replay = self._new_sequence(plain)
+            if replay is None:
+                self._pending.append(case)
+                return False
+            self._case, self._replay = case, replay
         if not self._goes_on(self._case, self._replay):
             self.num_audited += 1
             self.abandon()

@@ -216,9 +216,16 @@ class VerifierWorker:
         self.loop.submit(sequence)
         return GenerationHandle(stop=lambda: self.loop.stop(sequence), abort=lambda: self.loop.abort(sequence))
 
-    def _replay_of(self, request: GenerationRequest) -> Sequence:
-        asked = request.sampling.constraint
-        return self._sequence(request, lambda event: None, None if asked is None else self._compiler.compile(asked))
+    def _replay_of(self, request: GenerationRequest) -> Sequence | None:
+        """None while its constraint compiles, which would hold the engine thread up; it is woken then."""
+        state = None
+        if request.sampling.constraint is not None:
+            compiled = self._compiler.begin(request.sampling.constraint)
+            if not compiled.done():
+                compiled.add_done_callback(lambda _: self._thread.wake())
+                return None
+            state = compiled.result()
+        return self._sequence(request, lambda event: None, state)
 
     def _sequence(self, request: GenerationRequest, sink: EventSink, constraint: ConstraintState | None) -> Sequence:
         return Sequence(

@@ -196,3 +196,21 @@ def test_a_fault_of_the_link_costs_speculation_and_the_link_is_begun_anew(
         assert "the link to the speculator failed" in house.worker.info.not_speculating_reason
 
     with_verifier(tiny, scenario, speculator=f"127.0.0.1:{free_port()}", reconnect_seconds=0.05)
+
+
+def test_an_audit_that_has_to_compile_holds_no_request_up(tiny: TinyModels) -> None:
+    async def scenario(house: House) -> None:
+        assert isinstance(house.worker, VerifierWorker)
+        worker = house.worker
+        with compilations_held(house):
+            call = house.verifier.Generate(constrained("audited"), timeout=DEADLINE_SECONDS)
+            await until(lambda: is_beginning(house, "audited"))
+        with compilations_held(house):  # begins when the request's own compilation is done
+            assert [event.WhichOneof("event") async for event in call][-1] == "finished"
+            worker._compiler._compiled.clear()
+            async with asyncio.timeout(DEADLINE_SECONDS / 3):
+                assert await house.generate("in between")
+        await until(lambda: worker.info.num_audited == 2)
+        assert worker.info.num_mismatched == 0
+
+    with_verifier(tiny, scenario, audit_rate=1.0)
