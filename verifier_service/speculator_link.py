@@ -8,51 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from typing import NoReturn
 
 import grpc
 
-from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
-from saguaro.errors import Incompatible
-from saguaro.types import (
-    PROTOCOL_VERSION,
-    AcceptanceMode,
-    ModelIdentity,
-    SpeculatorFrame,
-    SpeculatorInfo,
-    VerifierFrame,
-)
+from saguaro.channel import MAX_MESSAGE_BYTES, Tls, channel_options, dialled_at, open_aio_channel
+from saguaro.errors import ConfigurationError, Incompatible
+from saguaro.types import PROTOCOL_VERSION, AcceptanceMode, ModelIdentity, SpeculatorInfo
 from saguaro.v1 import speculator_pb2 as pb
 from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceStub
-from saguaro.wire.speculator import (
-    speculator_frame_from_proto,
-    speculator_info_from_proto,
-    verifier_frame_to_proto,
-)
+from saguaro.wire.speculator import speculator_info_from_proto
 from saguaro.wire.status import error_of
+from saguaro.wire.verifier_frames import SMALL_BYTES
 from verifier_service.delay_line import DelayLine
+from verifier_service.exchange import Exchange, StreamLost
+from verifier_service.link_events import LinkEvents, SendFrame
 from verifier_service.traffic import Traffic
+
+__all__ = ["LinkEvents", "SendFrame", "SpeculatorLink", "differences"]
 
 log = logging.getLogger(__name__)
 
-SendFrame = Callable[[VerifierFrame], None]
-
 _HANDSHAKE_SECONDS = 3.0
 _MAX_BACKOFF = 16.0  # times the reconnect pause
-_MAX_UNSENT_FRAMES = 256  # the stream takes frames at once; this many unsent means that nobody reads them
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEvents:
-    """Where the link reports to; called on the event loop."""
-
-    on_attached: Callable[[SendFrame, SpeculatorInfo], None]
-    on_frame: Callable[[SpeculatorFrame], None]
-    on_detached: Callable[[str], None]
+_TOO_LARGE = re.compile(r"SERVER: Received message larger than max \(\d+ vs\. (\d+)\)")  # gRPC's words
 
 
 def differences(target: ModelIdentity, info: SpeculatorInfo) -> list[str]:
@@ -98,104 +80,100 @@ class SpeculatorLink:
         self._reconnect_seconds = reconnect_seconds
         self._delay_seconds = delay_seconds
         self._loop = asyncio.get_running_loop()
-        self._reset = asyncio.Event()
-        self._heard_from = False  # a frame came on this connection
+        self._exchange: Exchange | None = None
         self._was_reached = False  # the handshake was answered
+        self._last_reason = ""  # of a connection on which nothing came: it is logged once
+        self._max_message_bytes = MAX_MESSAGE_BYTES  # that the speculator takes, as far as is known
 
     def reset(self) -> None:
         """Give the stream up and shake hands anew. From any thread."""
-        self._loop.call_soon_threadsafe(self._reset.set)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is going down
+            self._loop.call_soon_threadsafe(self._give_up)
+
+    def _give_up(self) -> None:
+        if self._exchange is not None:
+            self._exchange.give_up("it is stalled: it did not answer in time")
 
     async def run(self) -> None:
-        """Connect, serve, and connect again with jittered backoff, until cancelled."""
+        """Connect, serve, and connect again, until cancelled: no fault of a connection ends it.
+
+        Connections begin at least a pause apart, jittered and longer where the peer is there but of no use. One that
+        served for longer than that is followed by the next at once.
+        """
         backoff = 1.0
-        last_reason = ""
         while True:
-            self._heard_from = self._was_reached = False
+            began = self._loop.time()
+            self._exchange, self._was_reached = None, False
             reason = await self._one_connection()
             self._events.on_detached(reason)
-            if reason != last_reason:
+            heard_from = self._exchange is not None and self._exchange.heard_from
+            if reason != self._last_reason:
                 log.warning("going on without a speculator: %s", reason)
-                last_reason = reason
-            if self._heard_from:
-                last_reason = ""
+            self._last_reason = "" if heard_from else reason
             # Nobody at the address: it may start any moment, and asking costs nothing. A peer that is there but hangs
             # or does not fit is asked ever less often.
-            backoff = min(backoff * 2, _MAX_BACKOFF) if self._was_reached and not self._heard_from else 1.0
-            await asyncio.sleep(self._reconnect_seconds * backoff * random.uniform(0.8, 1.2))
+            backoff = min(backoff * 2, _MAX_BACKOFF) if self._was_reached and not heard_from else 1.0
+            pause = self._reconnect_seconds * backoff * random.uniform(0.8, 1.2)
+            if heard_from:
+                pause = max(pause - (self._loop.time() - began), 0.0)
+            await asyncio.sleep(pause)
 
     async def _one_connection(self) -> str:
-        """From dialling to the loss; returns the reason of the loss."""
+        """From dialling to the loss; returns the reason of the loss, whatever it was."""
+        speculator = f"the speculator at {dialled_at(self.address, self._tls)}"
+        try:
+            try:
+                await self._connect()
+            except StreamLost as lost:
+                return f"{speculator} is lost: {lost}"
+            except Incompatible as error:
+                return f"the speculator at {self.address} does not fit: {error}"
+            except ConfigurationError as error:
+                return f"{speculator} cannot be dialled: {error}"
+            except grpc.aio.AioRpcError as error:
+                self._learn_limit(error)
+                return str(error_of(error, f"{speculator} is away; it"))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return f"{speculator} is lost: its call was cancelled"  # by gRPC, not by who runs us
+        except Exception as error:
+            reason = f"the connection to {speculator} failed: {type(error).__name__}: {error}"
+            if reason != self._last_reason:
+                log.exception("a connection to the speculator failed in a way that is not foreseen; it is tried again")
+            return reason
+        finally:
+            if not self._was_reached:  # who comes back may have other settings
+                self._max_message_bytes = MAX_MESSAGE_BYTES
+
+    async def _connect(self) -> NoReturn:
+        """Shake hands and serve until the connection is lost, which raises."""
         # A pool of its own: gRPC would share one connection, and its backoff, among channels to one address.
         options = [*channel_options(), ("grpc.use_local_subchannel_pool", 1)]
         async with open_aio_channel(self.address, self._tls, options) as channel:
             stub = SpeculatorServiceStub(channel)
-            try:
-                answer = await stub.GetSpeculatorInfo(pb.GetSpeculatorInfoRequest(), timeout=_HANDSHAKE_SECONDS)
-                self._was_reached = True
-                info = speculator_info_from_proto(answer)
-                found = differences(self._target, info)
-                if found:
-                    raise Incompatible("; ".join(found))
-                return await self._stream(stub, info)
-            except Incompatible as error:
-                return f"the speculator at {self.address} does not fit: {error}"
-            except grpc.aio.AioRpcError as error:
-                peer = f"the speculator at {dialled_at(self.address, self._tls)} is away; it"
-                return str(error_of(error, peer))
+            answer = await stub.GetSpeculatorInfo(pb.GetSpeculatorInfoRequest(), timeout=_HANDSHAKE_SECONDS)
+            self._was_reached = True
+            if answer is None:  # gRPC makes that of bytes that are no message
+                raise Incompatible("its answer to the handshake cannot be read")
+            info = speculator_info_from_proto(answer)
+            found = differences(self._target, info)
+            if found:
+                raise Incompatible("; ".join(found))
+            await self._serve(stub, info)
 
-    async def _stream(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> str:
+    async def _serve(self, stub: SpeculatorServiceStub, info: SpeculatorInfo) -> NoReturn:
         with DelayLine(self._loop, self._delay_seconds) as there, DelayLine(self._loop, self._delay_seconds) as back:
-            return await self._exchange(stub, info, there, back)
+            limit = self._max_message_bytes
+            exchange = Exchange(stub.Speculate(), self._events, self._traffic, there, back, max_message_bytes=limit)
+            self._exchange = exchange
+            log.info("speculator %s at %s attached", info.model.name, self.address)
+            self._events.on_attached(exchange.send, info)
+            await exchange.run()
 
-    async def _exchange(
-        self, stub: SpeculatorServiceStub, info: SpeculatorInfo, there: DelayLine, back: DelayLine
-    ) -> str:
-        outgoing: asyncio.Queue[VerifierFrame] = asyncio.Queue()
-        self._reset.clear()
-
-        def put(frame: VerifierFrame) -> None:
-            outgoing.put_nowait(frame)
-            if outgoing.qsize() > _MAX_UNSENT_FRAMES:
-                self._reset.set()
-
-        def enqueue(frame: VerifierFrame) -> None:
-            there.put(lambda: put(frame))
-
-        call = stub.Speculate()
-        reader = asyncio.ensure_future(self._read(call, back))
-        writer = asyncio.ensure_future(self._write(call, outgoing))
-        reset = asyncio.ensure_future(self._reset.wait())
-        log.info("speculator %s at %s attached", info.model.name, self.address)
-        self._events.on_attached(lambda frame: self._to_loop(enqueue, frame), info)
-        try:
-            done, _ = await asyncio.wait((reader, writer, reset), return_when=asyncio.FIRST_COMPLETED)
-            if reset in done:
-                return f"the speculator at {self.address} is stalled: it did not answer in time"
-            for task in done:
-                task.result()
-            return f"the speculator at {self.address} ended the stream"
-        finally:
-            call.cancel()
-            for task in (reader, writer, reset):
-                task.cancel()
-            await asyncio.gather(reader, writer, reset, return_exceptions=True)
-
-    def _to_loop(self, enqueue: SendFrame, frame: VerifierFrame) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the process is going down
-            self._loop.call_soon_threadsafe(enqueue, frame)
-
-    async def _read(self, call: grpc.aio.StreamStreamCall, back: DelayLine) -> None:
-        async for message in call:
-            self._traffic.received(message)
-            frame, malformed = speculator_frame_from_proto(message)
-            if malformed:
-                log.warning("%d malformed items from the speculator are dropped", malformed)
-            self._heard_from = True
-            back.put(functools.partial(self._events.on_frame, frame))
-
-    async def _write(self, call: grpc.aio.StreamStreamCall, outgoing: asyncio.Queue[VerifierFrame]) -> None:
-        while True:
-            message = verifier_frame_to_proto(await outgoing.get())
-            self._traffic.sent(message)
-            await call.write(message)
+    def _learn_limit(self, error: grpc.aio.AioRpcError) -> None:
+        """A message of ours was longer than the speculator takes: the next connection leaves its sequence out."""
+        refused = _TOO_LARGE.search(error.details() or "")
+        if refused is not None:
+            self._max_message_bytes = max(int(refused[1]), SMALL_BYTES)

@@ -41,6 +41,7 @@ from verifier_service.scaling import CachedScale
 from verifier_service.sequence import Sequence
 from verifier_service.speculations import Speculations
 from verifier_service.speculator_link import LinkEvents, SendFrame, SpeculatorLink
+from verifier_service.statuses import Statuses
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class VerifierWorker:
         self._sequence_ids = itertools.count(1)
         self._link: SpeculatorLink | None = None
         self._link_task: asyncio.Task[None] | None = None
+        self._statuses = Statuses()
 
     async def start(self) -> None:
         """Load the weights, do some forwards, begin to step and to look for the speculator."""
@@ -168,7 +170,10 @@ class VerifierWorker:
     def _on_frame(self, frame: SpeculatorFrame) -> None:
         now_ns = time.monotonic_ns()
         self.speculations.receive_entries(frame, now_ns)
-        self.loop.post(lambda: self.speculations.receive_statuses(frame, now_ns))
+        if self._statuses.put(frame.statuses):
+            self.loop.post(lambda: self.speculations.receive_statuses(self._statuses.take(), now_ns))
+        else:  # a sequence may wait for the entries, which are in their cache by now
+            self._thread.wake()
 
     def _on_detached(self, reason: str) -> None:
         self.loop.post(lambda: self.speculations.detach(reason))

@@ -144,7 +144,8 @@ def speculator_frame_to_proto(frame: SpeculatorFrame) -> pb.SpeculateResponse:
 def speculator_frame_from_proto(message: pb.SpeculateResponse) -> tuple[SpeculatorFrame, int]:
     """A speculator's frame as it came in, and how many of its items were malformed and left out.
 
-    A status says of which sequences these were: what the speculator says of them cannot be trusted any more.
+    A status says of which sequences these were: what the speculator says of them cannot be trusted any more. A status
+    for a reason that this version does not know is such an item: the sequence gets no speculations, whyever.
     """
     entries, statuses, malformed = [], [], 0
     for item in message.entries:
@@ -158,6 +159,7 @@ def speculator_frame_from_proto(message: pb.SpeculateResponse) -> tuple[Speculat
             statuses.append(SequenceStatus(status.sequence_id, status.epoch, NotSpeculatingReason(status.reason)))
         except ValueError:
             malformed += 1
+            statuses.append(SequenceStatus(status.sequence_id, status.epoch, NotSpeculatingReason.MALFORMED))
     return SpeculatorFrame(tuple(entries), tuple(statuses), message.free_kv_blocks), malformed
 
 
