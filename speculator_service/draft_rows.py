@@ -115,7 +115,7 @@ class DraftRows:
         positions = [position for ask in asks for position in ask.positions]
         best = ranked_candidates(processed, self._sampling(params, positions), self._count(asks))
         return [
-            Ranked(rows, (rows[-1][0], ()) if rows and ask.session.just_in_time else None)
+            Ranked(rows, (rows[-1][0], ()) if rows and rows[-1] and ask.session.just_in_time else None)
             for ask, rows in zip(asks, _candidates(asks, best), strict=True)
         ]
 

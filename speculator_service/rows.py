@@ -13,7 +13,8 @@ from saguaro.types import SparseDistribution
 class Ranked:
     """Candidates of each wanted row of a trunk, best first.
 
-    `own` is the draft's own token after the last row, in rejection mode with its law; None where nobody waits for it.
+    `own` is the draft's own token after the last row, in rejection mode with its law; None where nobody waits for it,
+    or the sequence's rules leave none.
     """
 
     candidates: Sequence[Sequence[int]]

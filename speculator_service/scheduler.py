@@ -277,6 +277,7 @@ class DraftScheduler:
 
     def refuse_all(self) -> None:
         """A step met a fault that no sequence can be charged with, or the model does not work: all come again later."""
+        self._take_inbox()  # who opened meanwhile need not wait for a word
         for stream in self._streams:
             stream.refuse_all(NotSpeculatingReason.OVERLOADED)
             self._send(stream)

@@ -241,11 +241,11 @@ class Session:
         if not self.just_in_time:
             self._guess(fan_out)
         elif self.num_cached == self.trunk_length:
-            assert ranked.own is not None
-            token, laws = ranked.own
-            self.speculation.append(token)
-            self._laws += laws
-            if len(self.speculation) == self.just_in_time or self.room == 0:
+            if ranked.own is not None:  # its rules may leave no token
+                token, laws = ranked.own
+                self.speculation.append(token)
+                self._laws += laws
+            if ranked.own is None or len(self.speculation) == self.just_in_time or self.room == 0:
                 self._finish_just_in_time()
 
     def _finish_just_in_time(self) -> None:

@@ -149,8 +149,9 @@ def test_a_model_that_does_not_work_quarantines_nobody(draft: Path) -> None:
     verifier.say(opens=(GOOD, opening(BYSTANDER, range(60, 90))))
     with pytest.raises(Unavailable, match="forwards fail"):
         speculator.scheduler.step()
+    verifier.open(3, range(20, 50))  # while it does not work
     speculator.scheduler.refuse_all()
-    assert sorted(verifier.refusals) == [(BAD, OVERLOADED), (BYSTANDER, OVERLOADED)]
+    assert sorted(verifier.refusals) == [(BAD, OVERLOADED), (BYSTANDER, OVERLOADED), (3, OVERLOADED)]
     assert speculator.num_used_blocks == 0
 
     is_broken = False
