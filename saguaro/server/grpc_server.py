@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -132,8 +133,9 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
     `ready` runs with the port bound and health NOT_SERVING. `keep_ready`, of a service whose readiness comes and goes,
-    runs while calls are admitted and says whether health is SERVING. `on_drain` is told that no new calls come, while
-    old ones run: streams without an end of their own must end then. `on_stop` runs after the last call, in any case.
+    runs while calls are admitted and says whether health is SERVING; what it raises ends the service. `on_drain` is
+    told that no new calls come, while old ones run: streams without an end of their own must end then. `on_stop` runs
+    after the last call, in any case.
     `gate` judges each call before it runs; `longest_call_seconds` ends calls that are not over by then.
     """
     server = GrpcServer(settings, register, role=role, gate=gate, longest_call_seconds=longest_call_seconds)
@@ -145,10 +147,9 @@ async def serve(
         owned.push_async_callback(server.stop)  # where `ready` fails; harmless after the drain
         if ready is None or await _completes_before(ready, stop):
             await server.admit()
-            keeping = None if keep_ready is None else asyncio.ensure_future(keep_ready(server.say_ready))
+            if keep_ready is not None:
+                await _completes_before(functools.partial(keep_ready, server.say_ready), stop)
             await stop.wait()
-            if keeping is not None:
-                keeping.cancel()
         logger.info("%s draining for up to %g s", role, settings.drain_seconds)
         await server.stop(settings.drain_seconds, on_drain)
     logger.info("%s stopped", role)
