@@ -17,7 +17,7 @@ async def _main(settings: VerifierSettings) -> None:
     from verifier_service.worker import VerifierWorker
 
     worker = VerifierWorker(settings)
-    service = VerifierService(worker)
+    service = VerifierService(worker, settings.max_message_bytes)
 
     def register(server: grpc.aio.Server) -> list[str]:
         add_VerifierServiceServicer_to_server(service, server)

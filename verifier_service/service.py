@@ -36,6 +36,7 @@ from saguaro.validation import (
     validate_sampling,
     validate_vocabulary,
 )
+from saguaro.wire.message_limit import limit_of, said_limit
 from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import (
     event_to_proto,
@@ -96,8 +97,10 @@ def _nothing() -> None:
 class VerifierService(VerifierServiceServicer):
     """Thin: everything that decides is in the worker."""
 
-    def __init__(self, worker: VerifierWorker) -> None:
+    def __init__(self, worker: VerifierWorker, max_message_bytes: int) -> None:
+        """Messages have at most `max_message_bytes`, and fewer to callers that take fewer."""
         self._worker = worker
+        self._max_message_bytes = max_message_bytes
         self._stops: dict[str, Callable[[], None]] = {}
         self._relays: set[Relay] = set()
 
@@ -121,7 +124,8 @@ class VerifierService(VerifierServiceServicer):
         self, commands: AsyncIterator[pb.RelayRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.RelayResponse]:
         """Stream the events of all generations that come in; the caller's going away aborts them."""
-        relay = Relay(self._begin)
+        most = limit_of(context.invocation_metadata(), self._max_message_bytes)
+        relay = Relay(self._begin, max_message_bytes=most)
         self._relays.add(relay)
         try:
             async with contextlib.aclosing(relay.responses(commands)) as responses:
@@ -203,7 +207,8 @@ class VerifierService(VerifierServiceServicer):
     async def GetVerifierInfo(
         self, request: pb.GetVerifierInfoRequest, context: grpc.aio.ServicerContext
     ) -> pb.GetVerifierInfoResponse:
-        """Who the verifier is and whether it is speculated."""
+        """Who the verifier is and whether it is speculated; metadata say what messages it takes."""
+        context.set_trailing_metadata(said_limit(self._max_message_bytes))
         return verifier_info_to_proto(self._worker.info)
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: grpc.aio.ServicerContext) -> pb.SetPolicyResponse:

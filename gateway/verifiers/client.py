@@ -14,6 +14,7 @@ from saguaro.channel import Tls, channel_options, dialled_at, open_aio_channel
 from saguaro.errors import DeadlineExceeded, Incompatible, SaguaroError, Unavailable
 from saguaro.types import PROTOCOL_VERSION, GenerationEvent, GenerationRequest, TrafficPolicy, VerifierInfo
 from saguaro.v1 import verifier_pb2, verifier_pb2_grpc
+from saguaro.wire.message_limit import limit_of
 from saguaro.wire.policy import traffic_policy_to_proto
 from saguaro.wire.verifier import verifier_info_from_proto
 
@@ -32,7 +33,8 @@ class VerifierClient:
         self._channel = open_aio_channel(address, tls, options)
         self._stub: Any = verifier_pb2_grpc.VerifierServiceStub(self._channel)
         self._health: Any = health_pb2_grpc.HealthStub(self._channel)
-        self._relay = Relay(self._stub, self.peer)
+        self._max_message_bytes = max_message_bytes
+        self._relay = Relay(self._stub, self.peer, max_message_bytes=max_message_bytes)
 
     async def close(self) -> None:
         """Ends running generations too."""
@@ -41,12 +43,16 @@ class VerifierClient:
 
     async def info(self) -> VerifierInfo:
         """Ask who the verifier is. Raises VerifierAway, or Incompatible for another version of the contract."""
-        request = verifier_pb2.GetVerifierInfoRequest()
+        call = self._stub.GetVerifierInfo(verifier_pb2.GetVerifierInfoRequest(), timeout=_ANSWER_SECONDS)
         try:
-            response = await self._stub.GetVerifierInfo(request, timeout=_ANSWER_SECONDS)
+            response = await call
+            self._relay.sent_bytes = limit_of(await call.trailing_metadata(), self._max_message_bytes)
         except grpc.aio.AioRpcError as error:
             raise _away(failed(error, self.peer)) from None
-        info = verifier_info_from_proto(response)
+        try:
+            info = verifier_info_from_proto(response)
+        except Exception as error:  # by another version, or broken
+            raise Incompatible(f"{self.peer} says of itself what this gateway cannot read: {error}") from error
         if info.protocol_version != PROTOCOL_VERSION:
             raise Incompatible(
                 f"{self.peer} speaks version {info.protocol_version} of the contract; this gateway {PROTOCOL_VERSION}"
@@ -72,13 +78,19 @@ class VerifierClient:
         finally:
             call.cancel()
 
-    def generate(self, request: GenerationRequest, timeout_seconds: float) -> AsyncGenerator[list[GenerationEvent]]:
+    def generate(
+        self, request: GenerationRequest, timeout_seconds: float, *, is_alone: bool = False
+    ) -> AsyncGenerator[list[GenerationEvent]]:
         """Events of one generation; see `Relay.generate`."""
-        return self._relay.generate(request, timeout_seconds)
+        return self._relay.generate(request, timeout_seconds, is_alone=is_alone)
 
     def stop(self, request_id: str) -> None:
         """End a generation early: its last event comes at once. Harmless when it has ended already."""
         self._relay.stop(request_id)
+
+    def abandon(self, reason: SaguaroError) -> None:
+        """End every generation there by `reason`; later ones may begin."""
+        self._relay.abandon(reason)
 
     async def set_policy(self, policy: TrafficPolicy) -> None:
         """Put it in force there until the verifier ends. Raises VerifierAway, a second from now at the latest."""

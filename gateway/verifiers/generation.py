@@ -3,6 +3,9 @@
 In coupled mode, and at temperature 0, the tokens are those that the lost verifier would have sent; in rejection mode
 they follow the same law, given the tokens that came before. Tokens count once they are here: what was on its way from
 the lost verifier is made again.
+
+A verifier that fails at it by a fault is one thing, a generation at which verifiers fail another: after two of them it
+has failed itself.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator
 
-from gateway.verifiers.away import VerifierAway
+from gateway.verifiers.away import VerifierAway, VerifierFault
 from gateway.verifiers.member import Member
 from gateway.verifiers.pool import VerifierPool
 from gateway.verifiers.progress import Progress
@@ -30,6 +33,7 @@ from saguaro.types import (
 logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.2  # before verifiers are asked again that all refused
+_MOST_FAULTS = 2  # attempts that verifiers may fail at
 
 
 class Generation:
@@ -61,11 +65,15 @@ class Generation:
         self._member: Member | None = None
         self._lost_at: float | None = None  # since when nothing has come
         self._refused_by: set[Member] = set()
+        self._failed_by: set[Member] = set()
+        self._suspect: Member | None = None  # who failed, until it is known whether another does better
+        self._num_faults = 0
+        self._is_alone = False  # on a stream of its own, once one has broken
 
     async def events(self, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
         """Started once, then what follows, without a seam. Closing the iterator early aborts the generation.
 
-        Raises Unavailable where no verifier takes it or goes on with it in time.
+        Raises Unavailable where no verifier takes it or goes on with it in time, VerifierFault where they fail at it.
         """
         deadline = time.monotonic() + timeout_seconds
         nobody = Unavailable(self._pool.complaints or f"no verifier serves {self._model.name} any more")
@@ -76,19 +84,17 @@ class Generation:
                     async for event in events:
                         yield event
                 return
-            except VerifierAway as away:
+            except (VerifierAway, VerifierFault) as lost:
                 if self._is_stopped:
-                    yield self._progress.stopped(str(away))
+                    yield self._progress.stopped(str(lost))
                     return
-                self._refused_by.add(member)
-                if not away.is_refusal:
-                    member.eject(str(away))
+                why = self._note(lost, member)
                 self._lost_at = self._lost_at or time.monotonic()
-                member = await self._find(away, self._lost_at, deadline)
+                member = await self._find(why, self._lost_at, deadline)
                 self._asked = self._progress.resume()
                 logger.warning(
                     "request %s: %s; it goes on at %s after %d tokens",
-                    *(self._asked.request_id, away, member.address, len(self._progress.token_ids)),
+                    *(self._asked.request_id, lost, member.address, len(self._progress.token_ids)),
                 )
 
     def stop(self) -> None:
@@ -101,9 +107,11 @@ class Generation:
         """What comes from this verifier, up to Finished. Runs that have come by the time that they are read are one."""
         self._member = member
         self._pool.served(self._tokens, member)
-        with member.counted():
-            async with contextlib.aclosing(member.client.generate(self._asked, max(timeout_seconds, 0.0))) as batches:
+        with member.counted() as visit:
+            generating = member.client.generate(self._asked, max(timeout_seconds, 0.0), is_alone=self._is_alone)
+            async with contextlib.aclosing(generating) as batches:
                 async for batch in batches:
+                    visit.came(batch)
                     for event in batch:
                         self._progress.take(event)
                     for event in joined(batch):
@@ -121,15 +129,50 @@ class Generation:
             case TokenRun():
                 self._lost_at = None
                 self._refused_by.clear()
+                self._convict()
             case GenerationFinished():
+                self._convict()
+                member.conduct.succeeded()
                 self._pool.served(self._tokens, member)
                 return self._progress.whole(event)
         return event
 
+    def _note(self, lost: VerifierAway | VerifierFault, member: Member) -> Unavailable:
+        """`member` is lost to it: what to say where no other one is found. Raises `lost` where none is to be tried."""
+        if isinstance(lost, VerifierAway):
+            self._refused_by.add(member)
+            if not lost.is_refusal:
+                member.eject(str(lost))
+            return lost
+        self._num_faults += 1
+        self._failed_by.add(member)
+        if self._is_alone or not lost.is_of_all:  # else it may be the fault of another one
+            member.conduct.failed(self._asked.request_id)
+            if self._num_faults >= _MOST_FAULTS or self._choose() in (None, member):
+                raise lost
+            self._suspect = member
+        self._is_alone = self._is_alone or lost.is_of_all
+        return Unavailable(str(lost))
+
+    def _convict(self) -> None:
+        """It goes on."""
+        if self._suspect is not None:
+            self._suspect.conduct.convict(self._asked.request_id)
+            self._suspect = None
+
+    def _choose(self) -> Member | None:
+        """Where one failed at it, another one if there is any."""
+        without = self._refused_by | self._failed_by
+        is_careful = bool(self._failed_by)
+        member = self._pool.choose(self._tokens, self._model, without=without, is_careful=is_careful)
+        if member is None and is_careful:
+            return self._pool.choose(self._tokens, self._model, without=self._refused_by)
+        return member
+
     async def _find(self, why: Unavailable, since: float, deadline: float) -> Member:
         """The verifier to begin or go on at. Raises Unavailable, `why` in its words, where none comes in time."""
         give_up_at = min(since + self._patience_seconds, deadline)
-        while (member := self._pool.choose(self._tokens, self._model, without=self._refused_by)) is None:
+        while (member := self._choose()) is None:
             if not (self._is_started or self._must_start):
                 raise why
             if time.monotonic() >= give_up_at:

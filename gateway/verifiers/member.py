@@ -10,13 +10,36 @@ from collections.abc import Callable, Iterator
 
 from gateway.verifiers.away import VerifierAway
 from gateway.verifiers.client import VerifierClient
-from saguaro.errors import SaguaroError
-from saguaro.types import KeptPolicy, TrafficPolicy, VerifierInfo
+from gateway.verifiers.conduct import Conduct
+from gateway.verifiers.pace import Pace
+from gateway.verifiers.upkeep import kept_up
+from saguaro.errors import SaguaroError, Unavailable
+from saguaro.types import GenerationEvent, KeptPolicy, TokenRun, TrafficPolicy, VerifierInfo
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
 _LOAD_SECONDS = 0.5
+
+
+class Visit:
+    """A generation of ours there."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._is_decoding = False
+
+    def came(self, events: list[GenerationEvent]) -> None:
+        """These came of it."""
+        self._pace.came()
+        if not self._is_decoding and isinstance(events[-1], TokenRun):
+            self._is_decoding = True
+            self._pace.began()
+
+    def end(self) -> None:
+        """It has ended there."""
+        if self._is_decoding:
+            self._pace.ended()
 
 
 class Member:
@@ -38,6 +61,8 @@ class Member:
         self.client = client
         self.reason = f"{client.peer} was not reached yet"  # why it is not usable; "" while it is
         self.is_unfit = False  # it serves, but not what is wanted
+        self.conduct = Conduct()
+        self.pace = Pace()
         self.info: VerifierInfo | None = None  # as it was when it was usable last; None while it is unfit
         self._judge = judge
         self._on_change = on_change
@@ -52,7 +77,8 @@ class Member:
 
     def start(self) -> None:
         """Begin to look after it."""
-        self._tasks = [asyncio.create_task(self._keep_watch()), asyncio.create_task(self._keep_load())]
+        load = kept_up(self._keep_load, f"asking {self.client.peer} how busy it is")
+        self._tasks = [self._watching(), load]
 
     async def close(self) -> None:
         """End the connection and all that uses it."""
@@ -75,14 +101,23 @@ class Member:
         """
         return self._is_silent, max(self._num_reported + self._num_own - self._num_own_when_reported, self._num_own)
 
+    @property
+    def complaint(self) -> str:
+        """Why it is not used, or is used last; "" for nothing."""
+        return self.reason or (self.conduct.complaint and f"{self.client.peer} {self.conduct.complaint}")
+
     @contextlib.contextmanager
-    def counted(self) -> Iterator[None]:
+    def counted(self) -> Iterator[Visit]:
         """Around a generation of ours there."""
+        visit, is_probe = Visit(self.pace), self.conduct.begun()
         self._num_own += 1
         try:
-            yield
+            yield visit
         finally:
             self._num_own -= 1
+            visit.end()
+            if is_probe:
+                self.conduct.probed()
 
     @property
     def is_idle(self) -> bool:
@@ -107,15 +142,24 @@ class Member:
             return  # the watch knows already
         self._turn(reason)
         self._tasks[0].cancel()
-        self._tasks[0] = asyncio.create_task(self._keep_watch(_FIRST_PAUSE_SECONDS))
+        self._tasks[0] = self._watching(_FIRST_PAUSE_SECONDS)
+
+    def abandon(self, reason: str) -> None:
+        """It does not go on with what it has: all of it goes elsewhere, and nothing new comes for a while."""
+        logger.warning("%s %s", self.client.peer, reason)
+        self.conduct.put_out(reason)
+        self.client.abandon(VerifierAway(Unavailable(f"{self.client.peer} {reason}"), is_refusal=True))
 
     def judge_anew(self) -> None:
         """What is wanted has changed."""
         if self.is_unfit:
             self._tasks[0].cancel()
-            self._tasks[0] = asyncio.create_task(self._keep_watch())
+            self._tasks[0] = self._watching()
 
-    async def _keep_watch(self, pause: float = 0.0) -> None:
+    def _watching(self, pause: float = 0.0) -> asyncio.Task[None]:
+        return kept_up(lambda: self._keep_watch(pause), f"watching {self.client.peer}")
+
+    async def _keep_watch(self, pause: float) -> None:
         while True:
             # Jittered: the gateways of a verifier that restarts do not all dial at once.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -131,6 +175,9 @@ class Member:
                 self._turn(f"{self.client.peer} does not say any more whether it serves")
             except SaguaroError as error:
                 self._turn(str(error), is_unfit=not isinstance(error, VerifierAway))
+            except Exception as error:
+                self._turn(f"{self.client.peer} cannot be watched: {error}")
+                raise
 
     async def _meet(self) -> None:
         """It serves; who is it?"""
@@ -152,14 +199,16 @@ class Member:
     async def _tell_or_note(self) -> None:
         try:
             await self._tell()
-        except SaguaroError as error:
+        except Exception as error:  # the next try may do better
             if str(error) != self._reason_against_policy:
-                logger.warning("the policy is not in force: %s", error)
+                known = isinstance(error, SaguaroError)
+                logger.warning("the policy is not in force: %s", error, exc_info=None if known else error)
             self._reason_against_policy = str(error)
 
     def _turn(self, reason: str, *, is_unfit: bool = False) -> None:
         if reason == self.reason:
             return
+        self.conduct.forgive()  # whoever turns is not who it was
         if reason:
             logger.log(logging.WARNING if self.is_usable or is_unfit else logging.INFO, "not used: %s", reason)
         else:

@@ -11,6 +11,7 @@ from gateway.verifiers.addresses import are_fixed, parse_addresses, resolve
 from gateway.verifiers.client import VerifierClient
 from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
+from gateway.verifiers.upkeep import kept_up
 from saguaro.channel import Tls
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
 from saguaro.types import KeptPolicy, ModelIdentity, TrafficPolicy, VerifierInfo
@@ -19,6 +20,10 @@ from saguaro.types import KeptPolicy, ModelIdentity, TrafficPolicy, VerifierInfo
 # one and half as many again: then a prefill elsewhere costs less than the company here.
 _AFFINITY_SEQUENCES = 4
 _LOOKUP_SECONDS = 5.0
+# A verifier that owes tokens and sends nothing for so long, while another one sends, does not go on. Longer than a step
+# takes that has a long prompt in it.
+_STALL_SECONDS = 20.0
+_JUDGING_SECONDS = 1.0
 
 
 class VerifierPool:
@@ -39,19 +44,21 @@ class VerifierPool:
         self._changed = asyncio.Event()
         self._prefixes: PrefixMap[Member] = PrefixMap()
         self.members: list[Member] = []
-        self._lookup: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._policy: TrafficPolicy | None = None
 
     async def start(self) -> None:
         """Begin to look after the members; none need be usable yet."""
         await self._look_up()
+        self._tasks.append(kept_up(self._keep_judging, "looking for verifiers that do not go on"))
         if not are_fixed(self._parts):
-            self._lookup = asyncio.create_task(self._keep_looking_up())
+            self._tasks.append(kept_up(self._keep_looking_up, "looking up the verifiers' names"))
 
     async def close(self) -> None:
         """End every connection, running generations included."""
-        if self._lookup is not None:
-            self._lookup.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(member.close() for member in self.members))
 
     # --- who is there -------------------------------------------------------------------------------------------------
@@ -63,10 +70,10 @@ class VerifierPool:
 
     @property
     def complaints(self) -> str:
-        """Why members are not usable, one after the other; empty while all are."""
+        """Why members are not used, or used last, one after the other; empty while all are well."""
         if not self.members:
             return f"no verifier has the address {', '.join(self._parts)}"
-        return "; ".join(member.reason for member in self.members if not member.is_usable)
+        return "; ".join(filter(None, (member.complaint for member in self.members)))
 
     def info(self) -> VerifierInfo:
         """Who the verifiers are, as one of them said last. Raises Unavailable where none is usable."""
@@ -124,11 +131,20 @@ class VerifierPool:
 
     # --- who takes the next -------------------------------------------------------------------------------------------
 
-    def choose(self, tokens: Sequence[int], model: ModelIdentity, without: Collection[Member] = ()) -> Member | None:
-        """The verifier that last served the longest beginning of `tokens`, else the least loaded; None if none can."""
+    def choose(
+        self, tokens: Sequence[int], model: ModelIdentity, without: Collection[Member] = (), *, is_careful: bool = False
+    ) -> Member | None:
+        """The verifier that last served the longest beginning of `tokens`, else the least loaded; None if none can.
+
+        Those that are out for their conduct are chosen where all are. `is_careful`: as are those whose last request
+        failed.
+        """
         able = [item for item in self.usable if item not in without and item.info and item.info.model == model]
         if not able:
             return None
+        able = [item for item in able if item.conduct.is_in] or able
+        if is_careful:
+            able = [item for item in able if not item.conduct.is_doubtful] or able
         least = min(able, key=lambda item: item.load)
         known = self._prefixes.find(tokens, able.__contains__)
         return least if known is None or _is_crowded(known, least) else known
@@ -136,6 +152,16 @@ class VerifierPool:
     def served(self, tokens: Sequence[int], member: Member) -> None:
         """`member` computes, or has computed, these tokens: what begins with them finds its blocks there."""
         self._prefixes.remember(tokens, member)
+
+    async def _keep_judging(self) -> None:
+        while True:
+            await asyncio.sleep(_JUDGING_SECONDS)
+            usable = self.usable
+            for member in usable:
+                late = member.pace.late_seconds
+                others = (other.pace for other in usable if other is not member)
+                if late >= _STALL_SECONDS and any(pace.idle_seconds < 2 * _JUDGING_SECONDS for pace in others):
+                    member.abandon(f"sent nothing for {late:.0f} s, while others did")
 
     # --- who may be one of them ---------------------------------------------------------------------------------------
 

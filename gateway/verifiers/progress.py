@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
@@ -39,8 +40,8 @@ class _Rounds:
         if keeps_it:
             self.reports.append(report)
 
-    def before(self, last: SpeculationReport) -> SpeculationReport:
-        """These rounds and, after them, those of `last`."""
+    def before(self, last: SpeculationReport, since: Sequence[RoundReport] = ()) -> SpeculationReport:
+        """These rounds and, after them, those of `last`; `since` are the reports since then."""
         return replace(
             last,
             num_rounds=self.num_rounds + last.num_rounds,
@@ -49,7 +50,8 @@ class _Rounds:
             cache_hits=self.lookups[LookupResult.HIT] + last.cache_hits,
             cache_misses=self.lookups[LookupResult.MISS] + last.cache_misses,
             cache_late=self.lookups[LookupResult.LATE] + last.cache_late,
-            rounds=(*self.reports, *last.rounds),
+            # Where a message had no room for them, they are those that came with the runs.
+            rounds=(*self.reports, *(last.rounds or since)),
         )
 
 
@@ -95,7 +97,8 @@ class Progress:
 
     def whole(self, finished: GenerationFinished) -> GenerationFinished:
         """The last event, its report over the rounds of every verifier."""
-        return replace(finished, speculation=self._lost.before(finished.speculation))
+        since = self._rounds.reports[len(self._lost.reports) :]
+        return replace(finished, speculation=self._lost.before(finished.speculation, since))
 
     def stopped(self, reason: str) -> GenerationFinished:
         """The last event of a generation that was told to stop and whose verifier was lost before it said so."""

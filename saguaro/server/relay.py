@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+from saguaro.channel import MAX_MESSAGE_BYTES
 from saguaro.errors import InvalidRequest, Unavailable
 from saguaro.server.doorkeeper import told
+from saguaro.server.relay_parts import parted
 from saguaro.types import EventSink, GenerationEvent, GenerationFinished, GenerationRequest
 from saguaro.v1 import verifier_pb2 as pb
 from saguaro.wire.status import packed_status
 from saguaro.wire.verifier import generation_request_from_proto, resume_request_from_proto, write_event
 
-_FULL_BYTES = 1 << 21  # half of what gRPC takes by default
+logger = logging.getLogger(__name__)
+
+_FULL_BYTES = 1 << 21  # a message that has so many goes out; more would make others wait longer
+_ITEM_BYTES = 8  # a tag and a length, beside each event
+_MOST_GATHERED_BYTES = 1 << 28  # for a caller that does not read
+_MOST_GENERATIONS = 1 << 14  # of one caller, those that wait included
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +54,30 @@ class _Running:
 
 
 class Relay:
-    """One stream's. What gathers while a message is on its way out goes with the next."""
+    """One stream's. What gathers while a message is on its way out goes with the next.
 
-    def __init__(self, begin: Begin, *, full_bytes: int = _FULL_BYTES) -> None:
-        """A message is closed once its events have `full_bytes`."""
+    A generation that cannot be read, or whose events cannot be sent, ends alone.
+    """
+
+    def __init__(
+        self,
+        begin: Begin,
+        *,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        most_gathered_bytes: int = _MOST_GATHERED_BYTES,
+    ) -> None:
+        """No message has more than `max_message_bytes`. A caller that lets more than `most_gathered_bytes` gather
+        without reading loses all its generations.
+        """
         self._begin = begin
-        self._full_bytes = full_bytes
+        self._max_message_bytes = max_message_bytes
+        self._most_gathered_bytes = most_gathered_bytes
         self._running: dict[int, _Running] = {}
-        self._gathered: list[pb.RelayedEvent] = []
+        self._gathered: deque[tuple[int, pb.RelayedEvent]] = deque()  # with their bytes
+        self._num_gathered_bytes = 0
         self._changed = asyncio.Event()
         self._closed_because = ""
+        self._fault: Exception | None = None
 
     def drain(self, because: str) -> None:
         """Refuse what would begin from now on; the stream ends when what runs has ended."""
@@ -64,7 +87,7 @@ class Relay:
     async def responses(self, commands: AsyncIterator[pb.RelayRequest]) -> AsyncGenerator[pb.RelayResponse]:
         """What happens, until the caller has closed its side, or `drain` was called, and all have ended.
 
-        Raises InvalidRequest, which ends all of them, where the number of one that runs is given to another.
+        Raises what reading commands raises, and Unavailable where the caller does not read; all end then.
         """
         reading = asyncio.create_task(self._read(commands))
         try:
@@ -73,23 +96,29 @@ class Relay:
                 self._changed.clear()
                 while self._gathered:
                     yield self._next_message()
-                if reading.done() and not reading.cancelled() and (fault := reading.exception()) is not None:
-                    raise fault
+                if self._fault is not None:
+                    raise self._fault
                 if not self._running and (self._closed_because or reading.done()):
                     return
         finally:
             reading.cancel()
-            for running in self._running.values():
-                running.end()
+            self._end_all()
             await asyncio.gather(reading, return_exceptions=True)
 
     def _next_message(self) -> pb.RelayResponse:
-        num_bytes, size = 0, 0
-        while size < len(self._gathered) and num_bytes < self._full_bytes:
-            num_bytes += self._gathered[size].ByteSize()
-            size += 1
-        events, self._gathered = self._gathered[:size], self._gathered[size:]
+        full, num_bytes = min(_FULL_BYTES, self._max_message_bytes), 0
+        events: list[pb.RelayedEvent] = []
+        while self._gathered and (not events or num_bytes + self._gathered[0][0] <= full):
+            size, event = self._gathered.popleft()
+            num_bytes += size
+            events.append(event)
+        self._num_gathered_bytes -= num_bytes
         return pb.RelayResponse(events=events)
+
+    def _end_all(self) -> None:
+        for running in self._running.values():
+            running.end()
+        self._running.clear()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -97,6 +126,8 @@ class Relay:
         try:
             async for command in commands:
                 self._obey(command)
+        except Exception as error:  # noqa: BLE001  # `responses` raises it
+            self._fault = self._fault or error
         finally:
             self._changed.set()
 
@@ -104,10 +135,15 @@ class Relay:
         number = command.generation_id
         running = self._running.get(number)
         match command.WhichOneof("command"):
-            case "generate" | "resume" if running is None:
+            case "generate" | "resume" if running is None and len(self._running) < _MOST_GENERATIONS:
                 self._running[number] = _Running(asyncio.create_task(self._start(number, command)))
+            case "generate" | "resume" if running is None:
+                self._put_failure(number, "", Unavailable(f"{_MOST_GENERATIONS} generations are on this stream"))
             case "generate" | "resume":
-                raise InvalidRequest("generation_id", f"generation_id is {number}, the number of one that runs")
+                # Whose events are whose can no longer be told; those of other numbers can.
+                twice = InvalidRequest("generation_id", f"generation_id is {number}, the number of one that runs")
+                self._take(number, "", twice)
+                running.end()
             case "stop" if running is not None:
                 running.is_stopped = True
                 if running.handle is not None:
@@ -116,6 +152,9 @@ class Relay:
                 del self._running[number]
                 running.end()
                 self._changed.set()
+            case None if running is None:
+                unknown = InvalidRequest("command", "the command is none that this verifier knows")
+                self._put_failure(number, "", unknown)
 
     async def _start(self, number: int, command: pb.RelayRequest) -> None:
         is_new = command.HasField("generate")
@@ -141,17 +180,47 @@ class Relay:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _take(self, number: int, request_id: str, event: GenerationEvent | Exception) -> None:
+        """Never raises: whoever hands out events has those of others, too."""
         running = self._running.get(number)
         if running is None:
             return  # it was cancelled, and this was on its way
-        relayed = pb.RelayedEvent(generation_id=number)
+        if not isinstance(event, Exception):
+            try:
+                self._put_event(number, event)
+            except Exception as error:  # noqa: BLE001  # of this generation alone
+                event = error
         if isinstance(event, Exception):
-            relayed.failure = packed_status(told(event, request_id, "a generation"))
-        else:
-            write_event(event, relayed.event)
-        self._gathered.append(relayed)
-        self._changed.set()
+            self._put_failure(number, request_id, event)
         if isinstance(event, Exception | GenerationFinished):
-            del self._running[number]
+            self._running.pop(number, None)
             if running.handle is not None:
                 running.handle.abort()
+
+    def _put_event(self, number: int, event: GenerationEvent) -> None:
+        relayed = pb.RelayedEvent(generation_id=number)
+        write_event(event, relayed.event)
+        size = relayed.ByteSize() + _ITEM_BYTES
+        if size <= self._max_message_bytes:
+            self._put(size, relayed)
+            return
+        for part in parted(relayed, self._max_message_bytes - _ITEM_BYTES):
+            self._put(part.ByteSize() + _ITEM_BYTES, part)
+
+    def _put_failure(self, number: int, request_id: str, error: Exception) -> None:
+        failure = packed_status(told(error, request_id, "a generation"))
+        if len(failure) > self._max_message_bytes // 2:
+            failure = packed_status(InvalidRequest("", f"the reason takes {len(failure)} bytes; no message has room"))
+        relayed = pb.RelayedEvent(generation_id=number, failure=failure)
+        self._put(relayed.ByteSize() + _ITEM_BYTES, relayed)
+
+    def _put(self, size: int, relayed: pb.RelayedEvent) -> None:
+        if self._fault is not None:
+            return
+        self._gathered.append((size, relayed))
+        self._num_gathered_bytes += size
+        if self._num_gathered_bytes > self._most_gathered_bytes:
+            self._fault = Unavailable(f"the caller left {self._num_gathered_bytes} bytes unread, and is given up")
+            logger.warning("%s; %d generations end", self._fault, len(self._running))
+            self._gathered.clear()
+            self._end_all()
+        self._changed.set()

@@ -50,6 +50,7 @@ from saguaro.types import (
     VerifierInfo,
 )
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc, verifier_pb2, verifier_pb2_grpc
+from saguaro.wire.message_limit import limit_of, said_limit
 from saguaro.wire.policy import policy_changes_from_proto
 from saguaro.wire.verifier import verifier_info_to_proto
 
@@ -85,8 +86,13 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     policies: list[dict[TrafficClass, ClassPolicy]] = field(default_factory=list)  # as they were pushed
     deaf_to_policies: int = 0  # how many of the next it refuses
     runs_before: list[int] = field(default_factory=list)  # sent to anyone when each request came
+    max_message_bytes: int = 1 << 20
+
+    def register(self, server: Any) -> None:
+        """Handlers in place of the service's own."""
 
     async def GetVerifierInfo(self, request: Any, context: Any) -> verifier_pb2.GetVerifierInfoResponse:
+        context.set_trailing_metadata(said_limit(self.max_message_bytes))
         model = ModelIdentity(self.name, self.fingerprint, self.vocabulary_size, self.context_limit, "float32")
         return verifier_info_to_proto(VerifierInfo(1, model, (1,), False, "no speculator configured", "", 4, 8))
 
@@ -101,7 +107,8 @@ class FakeVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         return verifier_pb2.SetPolicyResponse()
 
     async def Relay(self, commands: Any, context: Any) -> AsyncIterator[Any]:
-        async for response in Relay(self._begin).responses(commands):
+        most = limit_of(context.invocation_metadata(), self.max_message_bytes)
+        async for response in Relay(self._begin, max_message_bytes=most).responses(commands):
             yield response
 
     async def _begin(self, request: GenerationRequest, sink: EventSink) -> GenerationHandle:
@@ -265,9 +272,11 @@ def verifier_on(port: int, fake: FakeVerifier) -> GrpcServer:
 
     def register(server: Any) -> list[str]:
         verifier_pb2_grpc.add_VerifierServiceServicer_to_server(fake, server)
+        fake.register(server)
         return ["saguaro.v1.VerifierService"]
 
-    return GrpcServer(VerifierSettings(port=port), register, role="verifier")
+    settings = VerifierSettings(port=port, max_message_bytes=fake.max_message_bytes)
+    return GrpcServer(settings, register, role="verifier")
 
 
 @contextlib.asynccontextmanager

@@ -55,12 +55,17 @@ class Verifiers:
 
 def fake_for(text: TextModel, **options: object) -> FakeVerifier:
     settings = {"answer": (*text.encode(ANSWER), 1), "vocabulary_size": text.vocabulary_size, **options}
-    return FakeVerifier(**settings)  # type: ignore[arg-type]
+    kind = settings.pop("kind", FakeVerifier)
+    return kind(**settings)  # type: ignore[operator,no-any-return]
 
 
 @contextlib.asynccontextmanager
 async def running_verifiers(
-    folder: Path, *options: dict[str, object], patience_seconds: float = 10.0, num_usable: int | None = None
+    folder: Path,
+    *options: dict[str, object],
+    patience_seconds: float = 10.0,
+    num_usable: int | None = None,
+    max_message_bytes: int = 1 << 20,
 ) -> AsyncIterator[Verifiers]:
     """One fake for each of `options`, all usable, or `num_usable` of them."""
     text = TextModel.from_folder(folder)
@@ -71,7 +76,7 @@ async def running_verifiers(
             await server.start()
             await server.admit()
         addresses = ",".join(item.address for item in servers)
-        pool = VerifierPool(addresses, max_message_bytes=1 << 20, keepalive_seconds=20)
+        pool = VerifierPool(addresses, max_message_bytes=max_message_bytes, keepalive_seconds=20)
         owned.push_async_callback(pool.close)
         await pool.start()
         while len(pool.usable) < (len(fakes) if num_usable is None else num_usable):

@@ -62,7 +62,7 @@ class Caller:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.relay = Relay(loop.begin, full_bytes=1000)
+        self.relay = Relay(loop.begin, max_message_bytes=2000, most_gathered_bytes=20_000)
         self._commands: asyncio.Queue[pb.RelayRequest | None] = asyncio.Queue()
         self.messages = self.relay.responses(self._sent())
 
@@ -219,13 +219,18 @@ def test_a_drain_refuses_what_is_new_and_ends_the_stream_with_the_last_generatio
     scene(play)
 
 
-def test_a_number_that_runs_is_not_given_twice() -> None:
+def test_a_number_that_is_given_twice_ends_with_both_and_the_others_go_on() -> None:
     async def play(caller: Caller) -> None:
         caller.generate(4, "a")
+        caller.generate(5, "c")
         await caller.next()
         caller.generate(4, "b")
-        with pytest.raises(InvalidRequest, match="generation_id is 4, the number of one that runs"):
-            await caller.next()
-        assert caller.loop.aborted == ["a"]
+        ((number, error),) = await caller.next()
+        assert number == 4
+        assert isinstance(error, InvalidRequest)
+        assert "generation_id is 4, the number of one that runs" in str(error)
+        assert "a" in caller.loop.aborted
+        caller.loop.sinks["c"](run_of(7))
+        assert await caller.next() == [(5, run_of(7))]
 
     scene(play)
