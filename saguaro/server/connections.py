@@ -7,6 +7,7 @@ its own. Descriptors are left for what a service opens itself (its peers, its fi
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import os
 import resource
@@ -42,8 +43,7 @@ def connection_limit(settings: ServiceSettings, num_ports: int) -> int:
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = min(soft, _UNLIMITED) if soft != resource.RLIM_INFINITY else _UNLIMITED
-    num_used = num_descriptors()
-    room = (files - num_used - max(_LEAST_RESERVED, files // _RESERVED_SHARE)) // num_ports
+    room = (files - _num_own() - max(_LEAST_RESERVED, files // _RESERVED_SHARE)) // num_ports
     wanted = settings.max_connections
     if room < max(wanted or 0, _FEWEST):
         said = "" if wanted is None else f"max_connections is {wanted}; "
@@ -52,6 +52,12 @@ def connection_limit(settings: ServiceSettings, num_ports: int) -> int:
             f"each of {num_ports} ports; raise the limit (ulimit -n) or lower --max-connections"
         )
     return room if wanted is None else wanted
+
+
+@functools.cache
+def _num_own() -> int:
+    """Descriptors of the service itself: those of its start, since later ones may be strangers'."""
+    return num_descriptors()
 
 
 def num_descriptors() -> int:

@@ -99,7 +99,8 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
             return None
         behavior, method = _behavior(handler), handler_call_details.method
         metadata = dict(handler_call_details.invocation_metadata or ())
-        admitted = self._admitted if method.split("/")[1] in self._services else _unjudged
+        is_guarded = method.split("/")[1] in self._services
+        admitted = self._admitted if is_guarded else _unjudged
 
         # A coroutine, also where the service's is a generator: a cancelled call then ends inside our frames, and closes
         # the generator at once instead of when it is collected. And for gRPC a stream of requests, even of one: of such
@@ -107,14 +108,15 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
         async def serve(requests: Any, context: Any) -> None:
             async with self._typed(method, metadata, context), admitted(metadata, context):
                 request = requests if handler.request_streaming else await self._only(requests, handler)
-                if not handler.response_streaming:
-                    await context.write(await behavior(request, context))
-                elif not inspect.isasyncgenfunction(behavior):
-                    await behavior(request, context)
-                else:
-                    async with contextlib.aclosing(behavior(request, context)) as responses:
-                        async for response in responses:
-                            await context.write(response)
+                with self._known_as_calling(context) if is_guarded else contextlib.nullcontext():
+                    if not handler.response_streaming:
+                        await context.write(await behavior(request, context))
+                    elif not inspect.isasyncgenfunction(behavior):
+                        await behavior(request, context)
+                    else:
+                        async with contextlib.aclosing(behavior(request, context)) as responses:
+                            async for response in responses:
+                                await context.write(response)
 
         return grpc.stream_stream_rpc_method_handler(
             serve,
@@ -153,9 +155,8 @@ class Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has 
         with self._counted():
             if self._gate is not None:
                 self._gate(metadata)
-            with self._known_as_calling(context):
-                async with within(self._longest_call_seconds):
-                    yield
+            async with within(self._longest_call_seconds):
+                yield
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:

@@ -24,6 +24,26 @@ HTTP2_HELLO = (
 )
 
 
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header field of HPACK, not indexed, without Huffman coding."""
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+_FIELDS = b"".join(
+    _literal(name, value)
+    for name, value in (
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/saguaro.v1.GatewayService/Generate"),
+        (b":authority", b"x"),
+        (b"content-type", b"application/grpc"),
+        (b"te", b"trailers"),
+    )
+)
+# A HEADERS frame with END_HEADERS, of stream 1; no message follows.
+CALL_WITHOUT_MESSAGE = len(_FIELDS).to_bytes(3, "big") + bytes.fromhex("010400000001") + _FIELDS
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NarrowGateway]:
     folder = tmp_path_factory.mktemp("narrow")
@@ -34,7 +54,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NarrowGateway]
         yield running
 
 
-@pytest.mark.parametrize("door", ["http", "grpc", "grpc after its handshake"])
+@pytest.mark.parametrize("door", ["http", "grpc", "grpc after its handshake", "grpc with a call begun"])
 def test_bystanders_are_served_while_300_idle_connections_are_held(gateway: NarrowGateway, door: str) -> None:
     assert NUM_IDLE > MAX_FILES
     port = gateway.http_port if door == "http" else gateway.grpc_port
@@ -50,6 +70,9 @@ def test_bystanders_are_served_while_300_idle_connections_are_held(gateway: Narr
             if door == "grpc after its handshake":
                 with contextlib.suppress(OSError):
                     idle.sendall(HTTP2_HELLO)
+            if door == "grpc with a call begun":
+                with contextlib.suppress(OSError):
+                    idle.sendall(HTTP2_HELLO + CALL_WITHOUT_MESSAGE)
         for _ in range(4):
             assert gateway.serves_http(held_http)
             assert gateway.serves_grpc(held_grpc)
