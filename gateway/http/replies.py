@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from gateway.http.shapes import Shape
-from saguaro.answers import AnswerEvent, AnswerFinished, AnswerStarted
+from saguaro.answers import AnswerDelta, AnswerEvent, AnswerFinished, AnswerStarted
 from saguaro.client import Answer
 from saguaro.client.answer import AnswerBuilder
 from saguaro.errors import SequenceFault
@@ -34,11 +34,13 @@ class Reply:
 
     async def whole(self, events: AsyncGenerator[AnswerEvent]) -> Document:
         """The document, when all choices have ended."""
+        deltas: defaultdict[int, list[AnswerDelta]] = defaultdict(list)
         async with contextlib.aclosing(events):
             async for event in events:
-                self._builder.accept(event, 0.0)
+                if (delta := self._builder.accept(event, 0.0)) is not None:
+                    deltas[delta.choice].append(delta)
         answers = self._ended()
-        choices = [self._shape.choice(answer) for answer in answers]
+        choices = [self._shape.choice(answer, deltas[answer.choice]) for answer in answers]
         return self._head(self._shape.whole) | {"choices": choices, "usage": usage(answers)} | _ours(answers)
 
     async def chunks(self, events: AsyncGenerator[AnswerEvent]) -> AsyncGenerator[Document]:

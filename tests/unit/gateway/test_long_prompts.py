@@ -16,7 +16,7 @@ import pytest
 from gateway.text import TextModel
 from saguaro.client import AsyncClient, ChatMessage
 from saguaro.errors import InvalidRequest
-from tests.unit.gateway.house import House, running_house
+from tests.unit.gateway.house import running_house
 
 MAX_GAP_SECONDS = 0.1
 MANY = 300.0  # seconds; nothing here waits for it
