@@ -93,6 +93,8 @@ class ChatTemplate:
             raise InvalidRequest(
                 _FIELD, f"the model's chat template makes over {max_bytes} bytes of these messages; {reason}"
             ) from None
+        except MemoryError:
+            raise  # how much there is, the worker knows
         except Exception as error:  # noqa: BLE001  # a template can fail in any way that Python can
             said = str(error)[:_MAX_ERROR_CHARACTERS]
             raise InvalidRequest(_FIELD, f"the model's chat template refuses these messages: {said}") from None

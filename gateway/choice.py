@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+
 from gateway.detokenize import Decoder, IncrementalDetokenizer
 from gateway.stop_strings import StopStrings
 from gateway.tools import Calling, Parsed
@@ -23,10 +25,15 @@ class Choice:
         specials = map(self._decoder.token, self._decoder.special_ids) if request.stop else ()
         self._stop = StopStrings(request.stop, specials)
         self._tells_lengths = request.include_text_lengths and calling is None
-        self._goes_by_token = bool(request.stop) or self._tells_lengths
+        self._tells_offsets = request.logprobs and calling is None
+        self._goes_by_token = bool(request.stop) or self._tells_lengths or self._tells_offsets
         self._min_tokens = request.sampling.min_tokens
         self._index = index
         self._num_tokens = 0
+        self._num_settled = 0  # characters, what is held back for a stop string among them
+        self._num_unsettled = 0  # characters of tokens whose text is not settled, as those whose last is incomplete
+        self._unsettled = codecs.getincrementaldecoder("utf-8")("replace")
+        self._offsets: list[int] = []  # of the tokens of the run that is taken
 
     @property
     def is_stopped(self) -> bool:
@@ -48,6 +55,7 @@ class Choice:
             choice=self._index,
             tool_calls=tuple(parsed.calls),
             text_lengths=tuple(map(len, pieces)) if self._tells_lengths else (),
+            text_offsets=tuple(self._offsets) if self._tells_offsets else (),
         )
 
     def finish(self, event: GenerationFinished) -> AnswerFinished:
@@ -73,12 +81,25 @@ class Choice:
         were cut.
         """
         pieces: list[str] = []
+        self._offsets = []
         for number, token in enumerate(run.token_ids, start=self._num_tokens + 1):
             may_end = number > self._min_tokens
+            self._offsets.append(self._num_settled + self._num_unsettled)
             if self._stop.knows_special_tokens and token in self._decoder.special_ids:
                 pieces.append(self._stop.push_special(self._decoder.token(token), may_end=may_end))
             else:
-                pieces.append(self._stop.push(self._detokenizer.push((token,)), may_end=may_end))
+                settled = self._detokenizer.push((token,))
+                self._count(settled, token)
+                pieces.append(self._stop.push(settled, may_end=may_end))
             if self.is_stopped:
                 break
         return pieces
+
+    def _count(self, settled: str, token: int) -> None:
+        """Keeps up with where the next token begins."""
+        if settled:
+            self._num_settled += len(settled)
+            self._num_unsettled = 0
+            self._unsettled.reset()
+        elif self._tells_offsets and token not in self._decoder.special_ids:
+            self._num_unsettled += len(self._unsettled.decode(self._decoder.token_bytes(token)))

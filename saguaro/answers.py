@@ -114,7 +114,8 @@ class AnswerDelta:
 
     The text lags behind the tokens while a character, or what may become a stop string, is incomplete. Tool calls are
     no part of the text. `text_lengths`: how many characters of it came with each token, where asked for and where
-    nothing can be called.
+    nothing can be called. `text_offsets`: the character of the choice's text that each token begins at, with logprobs
+    and inside of the gateway alone; those of a stop string may lie behind the text's end.
     """
 
     text: str
@@ -124,6 +125,7 @@ class AnswerDelta:
     choice: int = 0
     tool_calls: tuple[ToolCallDelta, ...] = ()
     text_lengths: tuple[int, ...] = ()
+    text_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from gateway.http.admin import metrics_endpoint
 from gateway.http.bodies import ChatBody, CompletionBody
 from gateway.http.errors import HttpError, error_document, error_response, id_headers
 from gateway.http.identity import Entrance, request_id_of
+from gateway.http.listing import Vocabulary
 from gateway.http.openapi import openapi_document
 from gateway.http.replies import Document, Reply
 from gateway.http.sessions import SessionBody, deletion, session_document
-from gateway.http.shapes import ChatShape, CompletionShape, Shape, Speller
+from gateway.http.shapes import ChatShape, CompletionShape, Shape
 from gateway.http.strict import parse
 from gateway.http.transfer import ClientGone, EventStream, encoded, read_json, sse, while_connected
 from gateway.sessions import Sessions
@@ -142,11 +143,11 @@ class HttpDoor:
         return parse(kind, raw) if len(raw) <= _QUICK_BYTES else await asyncio.to_thread(parse, kind, raw)
 
     async def _generate(
-        self, request: Request, body: ChatBody | CompletionBody, shape: Callable[[Speller], Shape]
+        self, request: Request, body: ChatBody | CompletionBody, shape: Callable[[Vocabulary], Shape]
     ) -> Response:
         answers, request_id = self._open_answers(), request_id_of(request)
         asked = body.answer_request(answers.limits.max_answer_tokens)
-        reply = Reply(shape(answers.token_bytes), request_id.own, asked.n, wants_usage=body.wants_usage)
+        reply = Reply(shape(answers.text), request_id.own, asked.n, wants_usage=body.wants_usage)
         timeout_seconds = min(body.timeout or math.inf, self._request_timeout_seconds)
         events = self._sessions.generate(asked, request_id.own, timeout_seconds)
         if not body.streams:

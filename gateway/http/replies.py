@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -36,15 +36,16 @@ class Reply:
 
     async def whole(self, events: AsyncGenerator[AnswerEvent]) -> Document:
         """The document, when all choices have ended."""
+        deltas: defaultdict[int, list[AnswerDelta]] = defaultdict(list)
         num_logprobs = 0
         async with contextlib.aclosing(events):
             async for event in events:
-                self._builder.accept(event, 0.0)
-                if isinstance(event, AnswerDelta) and event.logprobs:
-                    num_logprobs += sum(1 + len(item.top) for item in event.logprobs)
+                if (delta := self._builder.accept(event, 0.0)) is not None:
+                    deltas[delta.choice].append(delta)
+                    num_logprobs += sum(1 + len(item.top) for item in delta.logprobs or ())
                     _check_logprobs(num_logprobs)
         answers = self._ended()
-        choices = [self._shape.choice(answer) for answer in answers]
+        choices = [self._shape.choice(answer, deltas[answer.choice]) for answer in answers]
         return self._head(self._shape.whole) | {"choices": choices, "usage": usage(answers)} | _ours(answers)
 
     async def chunks(self, events: AsyncGenerator[AnswerEvent]) -> AsyncGenerator[Document]:

@@ -1,4 +1,4 @@
-"""Chat templates that loop, print without end or print nothing: refused at the start, later bounded in time and size."""
+"""Chat templates that loop, print without end or print nothing: refused at start, later bounded in time and size."""
 
 from __future__ import annotations
 

@@ -124,3 +124,44 @@ def test_any_ids_and_any_stop_strings_end_alike_whatever_the_runs(model: str, da
     pieces, seen, lengths = answered(decoder, runs, *stop, min_tokens=min_tokens)
     assert ("".join(pieces), seen, lengths) == ("".join(one_by_one[0]), *one_by_one[1:])
     assert whole.startswith("".join(pieces))
+
+
+END = next(iter(MODELS["byte-level"].special_ids - {0}))
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "is_reached"),
+    [
+        ("<|im_end|>", "in the desert", True),
+        (" desert<|im_end|>", "in the", True),
+        ("<|im_end|> stands", "in the desert", True),
+        ("<|im_start|>", "in the desert stands", False),
+        ("desert stands", "in the ", True),  # the special token between them prints nothing
+    ],
+)
+def test_a_stop_string_may_name_special_tokens_and_every_cut_stops_at_the_same_one(
+    stop: str, text: str, is_reached: bool
+) -> None:
+    decoder = MODELS["byte-level"]
+    before, after = decoder.encode("in the desert"), decoder.encode(" stands")
+    ends = set()
+    for runs in every_cut((*before, END, *after)):
+        pieces, seen, _ = answered(decoder, runs, stop)
+        assert "".join(pieces) == text
+        ends.add(seen)
+    (end,) = ends
+    assert end == ((*before, END, *after) if not is_reached or "stands" in stop else (*before, END))
+
+
+def test_a_special_token_among_the_first_tokens_does_not_stop() -> None:
+    decoder = MODELS["byte-level"]
+    ids = (END, *decoder.encode("the"), END, 5)
+    pieces, seen, _ = answered(decoder, [ids], "<|im_end|>", min_tokens=1)
+    assert ("".join(pieces), seen) == ("the", ids[:-1])
+
+
+def test_text_that_spells_a_special_token_stops_too() -> None:
+    decoder = MODELS["byte-level"]
+    ids = tuple(token_id for letter in "the<|im_end|>!" for token_id in decoder.encode(letter))
+    pieces, seen, _ = answered(decoder, [ids], "<|im_end|>")
+    assert ("".join(pieces), seen) == ("the", ids[:-1])
