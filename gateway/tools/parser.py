@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from gateway.tools.forms import THOUGHT, THOUGHT_END, CallForm
 from gateway.tools.json_value import JsonObjectEnd, is_object
@@ -192,7 +193,7 @@ class CallParser:
         name = call.get("name") if isinstance(call, dict) else None
         if not isinstance(name, str) or name not in self._tools:
             return False
-        arguments = next((call[key] for key in _ARGUMENTS_KEYS if call.get(key) is not None), {})
+        arguments: Any = next((call[key] for key in _ARGUMENTS_KEYS if call.get(key) is not None), {})
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         if not is_object(written):
             return False
