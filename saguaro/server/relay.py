@@ -139,7 +139,7 @@ class Relay:
                 self._running[number] = _Running(asyncio.create_task(self._start(number, command)))
             case "generate" | "resume" if running is None:
                 self._put_failure(number, "", Unavailable(f"{_MOST_GENERATIONS} generations are on this stream"))
-            case "generate" | "resume":
+            case "generate" | "resume" if running is not None:
                 # Whose events are whose can no longer be told; those of other numbers can.
                 twice = InvalidRequest("generation_id", f"generation_id is {number}, the number of one that runs")
                 self._take(number, "", twice)
