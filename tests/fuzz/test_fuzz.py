@@ -120,11 +120,10 @@ def _is_ours(end: str) -> bool:
     return status in ("HANGS", "500")
 
 
-def fuzzed(trio: Trio, logs: Path, door: str, num_chunks: int, chunk: int) -> None:
+def fuzzed(trio: Trio, door: str, num_chunks: int, chunk: int) -> None:
     """The whole claim for one port."""
     ends: collections.Counter[str] = collections.Counter()
     faults: list[str] = []
-    failed_before = steps_failed(logs)
     with sending(trio, door) as sender, Bystander(trio.gateway_address) as bystander:
         bystander.await_answers(10)
         normal, longest, began = max(bystander.take_gaps()), 0.0, time.monotonic()
@@ -155,7 +154,6 @@ def fuzzed(trio: Trio, logs: Path, door: str, num_chunks: int, chunk: int) -> No
     faults += growth(before, after, more_megabytes=256) + growth(peak, after, more_megabytes=24)
     faults += [f"the {role} is not serving" for role in not_serving(trio)]
     faults += [f"{count} times {end}" for end, count in ends.items() if _is_ours(end)]
-    faults += [f"a step of the {role} failed: {line}" for role, line in steps_failed(logs) - failed_before]
     print(
         f"{door}: {num_chunks * chunk} frames in {seconds:.0f} s, {num_chunks * chunk / seconds:.0f} a second; "
         f"{bystander.num_answers} answers beside; gaps {normal * 1e3:.0f} ms undisturbed, {longest * 1e3:.0f} ms fuzzed"
@@ -165,18 +163,20 @@ def fuzzed(trio: Trio, logs: Path, door: str, num_chunks: int, chunk: int) -> No
 
 
 @pytest.mark.parametrize("door", ["gateway", "verifier", "speculator", "http"])
-def test_a_few_hostile_frames_hurt_nobody(trio: Trio, logs: Path, door: str) -> None:
-    fuzzed(trio, logs, door, num_chunks=2, chunk=100 if door == "http" else 300)
+def test_a_few_hostile_frames_hurt_nobody(trio: Trio, door: str) -> None:
+    fuzzed(trio, door, num_chunks=2, chunk=100 if door == "http" else 300)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("door", ["gateway", "verifier", "speculator"])
 def test_a_hundred_thousand_hostile_frames_hurt_nobody(trio: Trio, logs: Path, door: str) -> None:
-    fuzzed(trio, logs, door, num_chunks=100, chunk=1000)
+    failed_before = steps_failed(logs)
+    fuzzed(trio, door, num_chunks=100, chunk=1000)
+    assert steps_failed(logs) == failed_before
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ten_thousand_hostile_requests_hurt_nobody(trio: Trio, logs: Path) -> None:
-    fuzzed(trio, logs, "http", num_chunks=50, chunk=200)
+def test_ten_thousand_hostile_requests_hurt_nobody(trio: Trio) -> None:
+    fuzzed(trio, "http", num_chunks=50, chunk=200)
