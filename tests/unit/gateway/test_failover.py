@@ -130,14 +130,20 @@ def test_what_no_verifier_has_admitted_goes_to_another_or_is_refused_at_once(tex
     asyncio.run(scenario())
 
 
-def test_a_fault_of_the_sequence_is_not_tried_elsewhere(text_folder: Path) -> None:
+@pytest.mark.parametrize("num_runs", [0, 1])
+def test_a_fault_is_tried_once_elsewhere_and_two_are_told(text_folder: Path, num_runs: int) -> None:
     async def scenario() -> None:
-        broken: dict[str, object] = {"error": SequenceFault("this one broke"), "error_after_runs": 1}
-        async with running_verifiers(text_folder, broken, {"num_running": 9}) as verifiers:
+        broken: dict[str, object] = {"error": SequenceFault("this one broke"), "error_after_runs": num_runs}
+        async with running_verifiers(text_folder, broken, {"num_running": 9}, {"num_running": 9}) as verifiers:
             await asyncio.sleep(0.6)
+            (answer,) = await verifiers.answer(request())
+            assert answer.text == ANSWER
+            for fake in verifiers.fakes:
+                fake.error, fake.error_after_runs = SequenceFault("this one broke"), 2
+                fake.requests.clear()
             with pytest.raises(SequenceFault, match="this one broke"):
                 await verifiers.answer(request())
-            assert not verifiers.fakes[1].requests
+            assert sum(len(fake.requests) for fake in verifiers.fakes) == 2
 
     asyncio.run(scenario())
 
