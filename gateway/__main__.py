@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from saguaro.config import GatewaySettings
 from saguaro.errors import ConfigurationError, Incompatible, Unavailable
 from saguaro.model_paths import is_path, resolve_folder
 from saguaro.progress import report_progress
-from saguaro.server import dial_tls, run_service, serve
+from saguaro.server import dial_tls, run_service, serve, side_by_side
 from saguaro.types import TrafficPolicy
 from saguaro.v1 import gateway_pb2, gateway_pb2_grpc
 
@@ -80,6 +81,9 @@ async def main(settings: GatewaySettings) -> None:
         servicer.open(answers, sessions, events, desk)
         door.open(answers, sessions, chunks)
 
+    async def keep_ready(say_ready: Callable[[bool], Awaitable[None]]) -> None:
+        await side_by_side(verifiers.keep_ready(say_ready), http.watch(), admin.watch())
+
     async def drain() -> None:
         door.close("the gateway is draining")
         http.drain()
@@ -101,7 +105,7 @@ async def main(settings: GatewaySettings) -> None:
             longest_call_seconds=longest_call_seconds(settings.request_timeout_seconds),
             num_ports=1 if settings.http_port is None else 2,
             ready=ready,
-            keep_ready=verifiers.keep_ready,
+            keep_ready=keep_ready,
             on_drain=drain,
             on_stop=stop,
         )

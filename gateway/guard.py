@@ -17,6 +17,7 @@ from pathlib import Path
 from gateway.allowance import Allowance, Clock
 from saguaro.errors import ConfigurationError, PermissionDenied, Unauthenticated
 from saguaro.keys import KeyLimits, KeyRecord, hash_of, read_keys
+from saguaro.server import kept_up
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class KeysFile:
         Raises ConfigurationError where it cannot be read at first. Later, a broken file leaves the keys as they were.
         """
         await asyncio.to_thread(self._read)
-        watching = asyncio.create_task(self._watch(look_seconds))
+        watching = kept_up(lambda: self._watch(look_seconds), "the watch on the keys file")
         try:
             yield
         finally:

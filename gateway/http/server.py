@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from gateway.http.connected import BoundedListener, Connected
 from saguaro.config import GatewaySettings
-from saguaro.errors import ConfigurationError
-from saguaro.server import Connections, Sparingly, connection_limit, port_tls
+from saguaro.errors import ConfigurationError, ServiceFault
+from saguaro.server import Connections, Sparingly, connection_limit, kept_up, port_tls
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +75,21 @@ class HttpServer:
         self._server = _Server(self._uvicorn_config(app, num_accepted))
         listener = BoundedListener.of(bound, connections, settings.receive_seconds)
         logging.getLogger("uvicorn.error").addFilter(_uvicorn_sparingly)
-        self._tasks = [asyncio.create_task(self._server.serve([listener])), asyncio.create_task(app.sweep())]
+        self._tasks = [
+            asyncio.create_task(self._server.serve([listener])),
+            kept_up(app.sweep, f"the watch on idle connections of the {name} port"),
+        ]
         logger.info("%s on %s://%s:%d, up to %d connections", name, self._scheme, self._host, self.port, limit)
+
+    async def watch(self) -> None:
+        """Until cancelled. Raises ServiceFault where the port ends though nobody asked it to."""
+        if self._tasks:
+            await asyncio.wait(self._tasks[:1])
+            if self._draining_since is None:
+                serving = self._tasks[0]
+                cause = None if serving.cancelled() else serving.exception()
+                raise ServiceFault(f"port {self._port} is not served any more") from cause
+        await asyncio.Event().wait()
 
     def drain(self) -> None:
         """Begin to end; `stop` waits for it."""

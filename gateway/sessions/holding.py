@@ -70,5 +70,5 @@ async def _renew(store: SessionStore, session_id: str, holder: str) -> None:
         try:
             if not await store.renew(session_id, holder):
                 return  # the end of the turn will say so
-        except SaguaroError as error:
-            logger.warning("session %s is not renewed yet: %s", session_id, error)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next try may succeed
+            logger.warning("session %s is not renewed yet: %r", session_id, error)

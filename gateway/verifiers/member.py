@@ -12,8 +12,8 @@ from gateway.verifiers.away import VerifierAway
 from gateway.verifiers.client import VerifierClient
 from gateway.verifiers.conduct import Conduct
 from gateway.verifiers.pace import Pace
-from gateway.verifiers.upkeep import kept_up
 from saguaro.errors import SaguaroError, Unavailable
+from saguaro.server import kept_up
 from saguaro.types import GenerationEvent, KeptPolicy, TokenRun, TrafficPolicy, VerifierInfo
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from gateway.verifiers.addresses import are_fixed, parse_addresses, resolve
 from gateway.verifiers.client import VerifierClient
 from gateway.verifiers.member import Member
 from gateway.verifiers.prefixes import PrefixMap
-from gateway.verifiers.upkeep import kept_up
 from saguaro.channel import Tls
 from saguaro.errors import Incompatible, SaguaroError, Unavailable
+from saguaro.server import kept_up
 from saguaro.types import KeptPolicy, ModelIdentity, TrafficPolicy, VerifierInfo
 
 # A verifier that has a prompt's beginning gets the prompt, unless it has that many sequences more than the least loaded

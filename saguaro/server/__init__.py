@@ -9,6 +9,7 @@ from saguaro.server.relay import GenerationHandle, Relay
 from saguaro.server.request_ids import REQUEST_ID_KEY, RequestId
 from saguaro.server.sparingly import Sparingly
 from saguaro.server.tls import PortTls, dial_tls, port_tls
+from saguaro.server.upkeep import kept_up, side_by_side
 
 __all__ = [
     "run_service",
@@ -28,6 +29,8 @@ __all__ = [
     "RequestId",
     "current_request_id",
     "within",
+    "kept_up",
+    "side_by_side",
     "metrics_served",
     "labelled",
     "apply_placement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ from saguaro.server.doorkeeper import Doorkeeper, Gate
 from saguaro.server.grpc_connections import keep_room
 from saguaro.server.health import HealthService
 from saguaro.server.tls import port_tls
+from saguaro.server.upkeep import kept_up
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +100,8 @@ class GrpcServer:
         except RuntimeError as error:
             raise ConfigurationError(f"{self._role} cannot listen on {self._settings.host}: {error}") from None
         await self._server.start()
-        self._keeping_room = asyncio.create_task(keep_room(self._connections, self._port))
+        work = functools.partial(keep_room, self._connections, self._port)
+        self._keeping_room = kept_up(work, "the watch on idle connections")
 
     async def admit(self) -> None:
         """Take calls and say so."""
