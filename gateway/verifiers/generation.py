@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.2  # before verifiers are asked again that all refused
 _MOST_FAULTS = 2  # attempts that verifiers may fail at
+_MOST_LOSSES = 3  # verifiers that may be lost, one after the other, before a token comes
 
 
 class Generation:
@@ -63,11 +64,12 @@ class Generation:
         self._must_start = must_start
         self._is_stopped = False
         self._member: Member | None = None
+        self._is_taken = False  # by the verifier that has it now
         self._lost_at: float | None = None  # since when nothing has come
         self._refused_by: set[Member] = set()
         self._failed_by: set[Member] = set()
         self._suspect: Member | None = None  # who failed, until it is known whether another does better
-        self._num_faults = 0
+        self._num_faults = self._num_losses = 0
         self._is_alone = False  # on a stream of its own, once one has broken
 
     async def events(self, timeout_seconds: float) -> AsyncGenerator[GenerationEvent]:
@@ -107,11 +109,13 @@ class Generation:
         """What comes from this verifier, up to Finished. Runs that have come by the time that they are read are one."""
         self._member = member
         self._pool.served(self._tokens, member)
+        self._is_taken = False
         with member.counted() as visit:
             generating = member.client.generate(self._asked, max(timeout_seconds, 0.0), is_alone=self._is_alone)
             async with contextlib.aclosing(generating) as batches:
                 async for batch in batches:
                     visit.came(batch)
+                    self._is_taken = True
                     for event in batch:
                         self._progress.take(event)
                     for event in joined(batch):
@@ -127,7 +131,7 @@ class Generation:
             case GenerationStarted():
                 self._is_started = True
             case TokenRun():
-                self._lost_at = None
+                self._lost_at, self._num_losses = None, 0
                 self._refused_by.clear()
                 self._convict()
             case GenerationFinished():
@@ -143,6 +147,9 @@ class Generation:
             self._refused_by.add(member)
             if not lost.is_refusal:
                 member.eject(str(lost))
+                self._num_losses += self._is_taken
+                if self._num_losses >= _MOST_LOSSES:  # it may be what they are lost by
+                    raise Unavailable(f"{lost}; {self._num_losses} verifiers were lost before a token came")
             return lost
         self._num_faults += 1
         self._failed_by.add(member)

@@ -14,7 +14,7 @@ from gateway.verifiers.conduct import Conduct
 from gateway.verifiers.pace import Pace
 from saguaro.errors import SaguaroError, Unavailable
 from saguaro.server import kept_up
-from saguaro.types import GenerationEvent, KeptPolicy, TokenRun, TrafficPolicy, VerifierInfo
+from saguaro.types import GenerationEvent, GenerationStarted, KeptPolicy, TokenRun, TrafficPolicy, VerifierInfo
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +28,12 @@ class Visit:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._is_decoding = False
+        pace.took()
 
     def came(self, events: list[GenerationEvent]) -> None:
         """These came of it."""
+        if isinstance(events[-1], GenerationStarted):
+            return
         self._pace.came()
         if not self._is_decoding and isinstance(events[-1], TokenRun):
             self._is_decoding = True
@@ -38,6 +41,7 @@ class Visit:
 
     def end(self) -> None:
         """It has ended there."""
+        self._pace.left()
         if self._is_decoding:
             self._pace.ended()
 

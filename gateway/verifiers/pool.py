@@ -23,6 +23,8 @@ _LOOKUP_SECONDS = 5.0
 # A verifier that owes tokens and sends nothing for so long, while another one sends, does not go on. Longer than a step
 # takes that has a long prompt in it.
 _STALL_SECONDS = 20.0
+_HUNG_SECONDS = 5.0  # the same of one whose health says that it does not serve, where another one serves
+_RECENT_SECONDS = 2.0
 _JUDGING_SECONDS = 1.0
 
 
@@ -156,12 +158,18 @@ class VerifierPool:
     async def _keep_judging(self) -> None:
         while True:
             await asyncio.sleep(_JUDGING_SECONDS)
-            usable = self.usable
-            for member in usable:
-                late = member.pace.late_seconds
-                others = (other.pace for other in usable if other is not member)
-                if late >= _STALL_SECONDS and any(pace.idle_seconds < 2 * _JUDGING_SECONDS for pace in others):
-                    member.abandon(f"sent nothing for {late:.0f} s, while others did")
+            for member in self.members:
+                others = [other.pace for other in self.usable if other is not member]
+                if member.is_usable:
+                    late = member.pace.late_seconds
+                    does_not_go_on = late >= _STALL_SECONDS and any(
+                        pace.idle_seconds < _RECENT_SECONDS for pace in others
+                    )
+                else:  # it says itself that it does not serve, or cannot be asked
+                    late = member.pace.silent_seconds
+                    does_not_go_on = late >= (_HUNG_SECONDS if others else _STALL_SECONDS)
+                if does_not_go_on:
+                    member.abandon(f"sent nothing for {late:.0f} s and does not go on with what it has")
 
     # --- who may be one of them ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ _WRITE_SECONDS = 60.0  # for a watcher to take one status; several times the kee
 _Status = health_pb2.HealthCheckResponse
 
 
-class HealthService(HealthServicer):  # type: ignore[misc]  # its base has no types
+class HealthService(HealthServicer):  # type: ignore[misc]  # grpc has no types
     """The status of each service of a port.
 
     Who sets a status waits for nobody. Each watcher is sent the latest status as soon as it takes it: of those that

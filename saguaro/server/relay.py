@@ -132,27 +132,33 @@ class Relay:
             self._changed.set()
 
     def _obey(self, command: pb.RelayRequest) -> None:
-        number = command.generation_id
+        number, kind = command.generation_id, command.WhichOneof("command")
         running = self._running.get(number)
-        match command.WhichOneof("command"):
-            case "generate" | "resume" if running is None and len(self._running) < _MOST_GENERATIONS:
-                self._running[number] = _Running(asyncio.create_task(self._start(number, command)))
-            case "generate" | "resume" if running is None:
-                self._put_failure(number, "", Unavailable(f"{_MOST_GENERATIONS} generations are on this stream"))
-            case "generate" | "resume" if running is not None:
+        if running is None:
+            self._obey_new(number, command, kind)
+            return
+        match kind:
+            case "generate" | "resume":
                 # Whose events are whose can no longer be told; those of other numbers can.
                 twice = InvalidRequest("generation_id", f"generation_id is {number}, the number of one that runs")
                 self._take(number, "", twice)
                 running.end()
-            case "stop" if running is not None:
+            case "stop":
                 running.is_stopped = True
                 if running.handle is not None:
                     running.handle.stop()
-            case "cancel" if running is not None:
+            case "cancel":
                 del self._running[number]
                 running.end()
                 self._changed.set()
-            case None if running is None:
+
+    def _obey_new(self, number: int, command: pb.RelayRequest, kind: str | None) -> None:
+        match kind:
+            case "generate" | "resume" if len(self._running) < _MOST_GENERATIONS:
+                self._running[number] = _Running(asyncio.create_task(self._start(number, command)))
+            case "generate" | "resume":
+                self._put_failure(number, "", Unavailable(f"{_MOST_GENERATIONS} generations are on this stream"))
+            case None:
                 unknown = InvalidRequest("command", "the command is none that this verifier knows")
                 self._put_failure(number, "", unknown)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from gateway.text import TextModel
+from gateway.verifiers import Generation
 from saguaro.client.answer import AnswerBuilder
 from saguaro.errors import SequenceFault, Unavailable
-from saguaro.types import AcceptanceMode, FinishReason, SamplingParams, TokenLogprobs
+from saguaro.types import AcceptanceMode, FinishReason, GenerationRequest, SamplingParams, TokenLogprobs, TokenRun
 from tests.unit.gateway.house import RUN_LENGTH
-from tests.unit.gateway.several_verifiers import ANSWER, Verifiers, fake_for, request, running_verifiers
+from tests.unit.gateway.several_verifiers import ANSWER, PROMPT, Verifiers, fake_for, request, running_verifiers
 
 
 async def lose(verifiers: Verifiers, index: int) -> None:
@@ -126,6 +127,31 @@ def test_what_no_verifier_has_admitted_goes_to_another_or_is_refused_at_once(tex
                 await verifiers.answer(request())
             assert time.monotonic() - began < 5
             assert refused.value.retry_after_seconds == 7.0
+
+    asyncio.run(scenario())
+
+
+def test_ids_that_no_tokenizer_knows_are_carried_over_the_break(text_folder: Path) -> None:
+    async def scenario() -> None:
+        answer = (5, 6, 7, 1 << 30, 8, (1 << 32) - 1, 9, 10, 1)
+        options: list[dict[str, object]] = [
+            {"answer": answer, "hang_after_runs": 2},
+            {"answer": answer, "num_running": 9},
+        ]
+        async with running_verifiers(text_folder, *options) as verifiers:
+            asked = GenerationRequest("r", PROMPT, SamplingParams())
+            await asyncio.sleep(0.6)
+            generation = Generation(verifiers.pool, asked, verifiers.pool.info().model, patience_seconds=5)
+            losing = asyncio.create_task(lose(verifiers, 0))
+            found: list[int] = []
+            async for event in generation.events(20):
+                if isinstance(event, TokenRun):
+                    found += event.token_ids
+            await losing
+            assert tuple(found) == answer
+            (resumed,) = verifiers.fakes[1].requests
+            assert resumed.resumption is not None
+            assert resumed.resumption.token_ids == answer[:6]
 
     asyncio.run(scenario())
 

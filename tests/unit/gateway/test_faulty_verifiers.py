@@ -5,15 +5,20 @@ everywhere put nobody out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx2
 import pytest
 
-from saguaro.errors import SequenceFault
+from saguaro.errors import SequenceFault, Unavailable
+from saguaro.types import AcceptanceMode, GenerationStarted
+from saguaro.v1 import verifier_pb2 as pb
+from saguaro.wire.verifier import event_to_proto, generation_request_from_proto
 from tests.unit.gateway.faulty_verifier import FaultyVerifier
-from tests.unit.gateway.house import running_house
+from tests.unit.gateway.house import FakeVerifier, running_house
 from tests.unit.gateway.several_verifiers import ANSWER, Verifiers, fake_for, request, running_verifiers
 
 
@@ -161,5 +166,47 @@ def test_one_that_stands_still_while_others_go_on_loses_what_it_has(
             resumed = next(item for item in good.requests if item.request_id.startswith("stuck"))
             assert resumed.resumption is not None
             assert "sent nothing for" in pool.complaints
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("runs", [0, 2])
+def test_what_hangs_at_one_whose_health_says_that_it_does_not_serve_goes_on_elsewhere(
+    text_folder: Path, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    monkeypatch.setattr("gateway.verifiers.pool._HUNG_SECONDS", 0.5, raising=False)
+
+    async def scenario() -> None:
+        async with running_verifiers(text_folder, {"pause_after_runs": runs}, {"num_running": 5}) as verifiers:
+            pool, hung = verifiers.pool, verifiers.fakes[0]
+            await until(lambda: any(member.load == (False, 5) for member in pool.members))
+            stuck = asyncio.create_task(verifiers.answer(request(), "stuck"))
+            await until(lambda: len(hung.requests) == 1 and hung.num_runs == runs)
+            await verifiers.servers[0].say_ready(False)
+            (answer,) = await asyncio.wait_for(stuck, 10)
+            assert answer.text == ANSWER
+            assert [item.request_id for item in verifiers.fakes[1].requests] == ["stuck~1"]
+
+    asyncio.run(scenario())
+
+
+class Deadly(FakeVerifier):
+    """Dies of every request, as far as its caller can see."""
+
+    async def Relay(self, commands: Any, context: Any) -> AsyncIterator[Any]:
+        async for command in commands:
+            self.requests.append(generation_request_from_proto(command.generate))
+            started = GenerationStarted(0, AcceptanceMode.COUPLED)
+            event = pb.RelayedEvent(generation_id=command.generation_id, event=event_to_proto(started))
+            yield pb.RelayResponse(events=[event])
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the line broke")
+
+
+def test_a_request_that_verifiers_die_of_does_not_go_through_them_all(text_folder: Path) -> None:
+    async def scenario() -> None:
+        async with running_verifiers(text_folder, *({"kind": Deadly} for _ in range(5))) as verifiers:
+            with pytest.raises(Unavailable, match="3 verifiers were lost before a token came"):
+                await verifiers.answer(request())
+            assert sum(len(fake.requests) for fake in verifiers.fakes) == 3
 
     asyncio.run(scenario())
