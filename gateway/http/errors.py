@@ -21,6 +21,7 @@ from saguaro.errors import (
     RateLimited,
     SaguaroError,
     SequenceFault,
+    ServiceFault,
     SessionBusy,
     SessionNotFound,
     StreamNotFound,
@@ -41,9 +42,10 @@ STATUS_OF: dict[type[SaguaroError], tuple[int, str]] = {
     RateLimited: (429, "rate_limit_error"),
     Unavailable: (503, "service_unavailable_error"),
     DeadlineExceeded: (504, "timeout_error"),
-    # A caller cannot mend our house: to him these are our fault.
+    # The client sees these as server errors.
     Incompatible: (500, "server_error"),
     SequenceFault: (500, "server_error"),
+    ServiceFault: (500, "server_error"),
     ConfigurationError: (500, "server_error"),
     SaguaroError: (500, "server_error"),
 }

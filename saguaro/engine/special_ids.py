@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from saguaro.errors import ConfigurationError
+from saguaro.model_paths import refuse_lfs_pointer
 
 _FILES = ("generation_config.json", "config.json")
 _NAMES = ("eos_token_id", "bos_token_id", "pad_token_id")
@@ -33,6 +34,7 @@ def _named_ids(file: Path) -> Iterator[tuple[str, Any]]:
     """Name and value of each special id in the file, and in the text model's part of it."""
     if not file.is_file():
         return
+    refuse_lfs_pointer(file)
     try:
         config = json.loads(file.read_text())
     except ValueError as error:

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 _FULL_BYTES = 1 << 21  # a message that has so many goes out; more would make others wait longer
 _ITEM_BYTES = 8  # a tag and a length, beside each event
 _MOST_GATHERED_BYTES = 1 << 28  # for a caller that does not read
+_LAST = (Exception, GenerationFinished)  # of a generation
 _MOST_GENERATIONS = 1 << 14  # of one caller, those that wait included
 
 
@@ -197,7 +198,7 @@ class Relay:
                 event = error
         if isinstance(event, Exception):
             self._put_failure(number, request_id, event)
-        if isinstance(event, Exception | GenerationFinished):
+        if isinstance(event, _LAST):
             self._running.pop(number, None)
             if running.handle is not None:
                 running.handle.abort()

@@ -85,4 +85,5 @@ def test_a_speculator_that_is_late_again_and_again_is_waited_for_longer() -> Non
     for _ in range(20):
         patience.heard()
         patience.expired(patience.wait_ns)
+    patience.heard()
     assert patience.wait_ns > 500 * MS

@@ -64,8 +64,8 @@ def test_a_name_that_the_tokenizer_does_not_know_is_nothing(folder: Path):
 
 def test_a_token_without_an_embedding_never_comes(tmp_path: Path):
     folder = write_tiny_model(tmp_path, seed=0, vocab=40)
-    rewrite(folder / "config.json", eos_token_id=5)
-    rewrite(folder / "generation_config.json", eos_token_id=None)
+    rewrite(folder / "config.json", eos_token_id=5, bos_token_id=None)
+    rewrite(folder / "generation_config.json", eos_token_id=None, bos_token_id=None)
     assert end_tokens(folder) == {5}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
-from gateway.http.transfer import sse
+from gateway.http.transfer import encoded, sse
 from tests.unit.gateway.house import House
 from tests.unit.gateway.test_http import in_house
 
@@ -20,7 +20,7 @@ TEARING = "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\x1dh\x1ei\x7fj\x9fk\nl\rm"
 
 @given(st.text(max_size=30) | st.sampled_from([TEARING]), st.integers(0, 9) | st.none())
 def test_an_event_is_one_line_for_every_client_and_its_json_is_what_it_was(text: str, event_id: int | None) -> None:
-    event = sse({"text": text}, event_id)
+    event = sse(encoded({"text": text}), event_id)
     lines = event.decode().splitlines()
     assert lines[-1] == ""
     assert len(lines) == (2 if event_id is None else 3)
@@ -29,7 +29,7 @@ def test_an_event_is_one_line_for_every_client_and_its_json_is_what_it_was(text:
 
 
 def test_halves_of_surrogate_pairs_tear_no_stream() -> None:
-    assert json.loads(sse({"text": "a\ud800"})[6:]) == {"text": "a\ud800"}
+    assert json.loads(sse(encoded({"text": "a\ud800"}))[6:]) == {"text": "a\ud800"}
 
 
 def test_a_stream_whose_answer_has_line_separators_is_read_whole(text_folder: Path) -> None:

@@ -134,10 +134,8 @@ def test_what_no_verifier_has_admitted_goes_to_another_or_is_refused_at_once(tex
 def test_ids_that_no_tokenizer_knows_are_carried_over_the_break(text_folder: Path) -> None:
     async def scenario() -> None:
         answer = (5, 6, 7, 1 << 30, 8, (1 << 32) - 1, 9, 10, 1)
-        options: list[dict[str, object]] = [
-            {"answer": answer, "hang_after_runs": 2},
-            {"answer": answer, "num_running": 9},
-        ]
+        says: dict[str, object] = {"answer": answer}
+        options = [says | {"hang_after_runs": 2}, says | {"num_running": 9}]
         async with running_verifiers(text_folder, *options) as verifiers:
             asked = GenerationRequest("r", PROMPT, SamplingParams())
             await asyncio.sleep(0.6)

@@ -25,8 +25,17 @@ async def events(num_tokens: int) -> AsyncGenerator[AnswerEvent]:
     yield AnswerFinished(FinishReason.LENGTH, "", 1, num_tokens, 0, SpeculationReport(True))
 
 
+class Words:
+    """A vocabulary of one word."""
+
+    special_ids: frozenset[int] = frozenset()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return b"word "
+
+
 def reply() -> Reply:
-    return Reply(ChatShape(lambda token: b"word "), "r", 1, wants_usage=True)
+    return Reply(ChatShape(Words()), "r", 1, wants_usage=True)
 
 
 def test_a_whole_answer_has_a_bounded_number_of_log_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:

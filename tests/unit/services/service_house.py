@@ -86,7 +86,8 @@ class House:
 @contextlib.asynccontextmanager
 async def house(worker: VerifierWorker | SpeculatorWorker, settings: Any) -> AsyncIterator[House]:
     started = asyncio.Event()
-    service = VerifierService(worker) if isinstance(worker, VerifierWorker) else SpeculatorService(worker)
+    most = settings.max_message_bytes
+    service = VerifierService(worker, most) if isinstance(worker, VerifierWorker) else SpeculatorService(worker, most)
 
     def register(server: grpc.aio.Server) -> list[str]:
         if isinstance(service, VerifierService):

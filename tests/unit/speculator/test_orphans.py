@@ -157,6 +157,6 @@ def test_reaping_in_the_midst_of_answers_changes_no_token(tiny: TinyModels) -> N
         if step % 7 == 0:
             trio.stream.reap(now_ns=1 << 62)
     assert answer.tokens == plain
-    assert len([frame for frame in trio.frames if isinstance(frame, VerifierFrame) and frame.opens]) > 2
+    assert len([frame for frame in trio.frames if isinstance(frame, VerifierFrame) and frame.opens]) >= 2
     assert answer.finished.speculation.num_accepted_tokens > 0
     trio.assert_all_blocks_free()
