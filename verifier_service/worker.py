@@ -86,11 +86,11 @@ class VerifierWorker:
             wake=lambda: self._thread.wake(),
         )
         self._thread = EngineThread("decode-loop", self.loop.step, self.loop.fail_running)
-        self._statuses = Statuses(self.speculations.receive_statuses, self.loop.post, self._thread.wake)
         await asyncio.to_thread(calibrate, self._runner, self._policies.forward, _CALIBRATED_ROWS)
         self._eos_token_ids = frozenset(model.eos_token_ids)
         self.identity = self._identity_of(model.identity)
         self._thread.start()
+        self._statuses = Statuses(self.speculations.receive_statuses, self.loop.post, self._thread.wake)
         if settings.speculator and self._policies.max_lookahead:
             self._link = SpeculatorLink(
                 settings.speculator,
