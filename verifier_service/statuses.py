@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from saguaro.types import SequenceStatus, SpeculatorFrame
 
@@ -18,26 +18,38 @@ class Statuses:
     is next committed.
     """
 
-    def __init__(self, *, most: int = _MOST) -> None:
+    def __init__(
+        self,
+        receive: Callable[[SpeculatorFrame, int], None],
+        post: Callable[[Callable[[], None]], None],
+        wake: Callable[[], None],
+        *,
+        most: int = _MOST,
+    ) -> None:
+        """`receive(frame, now_ns)` is to run on the engine thread, where `post` runs what it is given."""
+        self._receive, self._post, self._wake = receive, post, wake
         self._most = most
         self._unread: dict[int, SequenceStatus] = {}
         self._lock = threading.Lock()
 
-    def put(self, statuses: Iterable[SequenceStatus]) -> bool:
-        """From any thread. Whether the engine thread must be told: there are some, and it has read all before."""
+    def put(self, frame: SpeculatorFrame, now_ns: int) -> None:
+        """A frame came, its entries are in their cache: the engine thread is woken. From any thread."""
         with self._lock:
-            had_some = bool(self._unread)
-            for status in statuses:
+            is_first = not self._unread
+            for status in frame.statuses:
                 known = self._unread.get(status.sequence_id)
                 if known is not None and known.epoch >= status.epoch:
                     continue
                 self._unread[status.sequence_id] = status
                 if len(self._unread) > self._most:
                     del self._unread[next(iter(self._unread))]
-            return bool(self._unread) and not had_some
+            is_news = is_first and bool(self._unread)
+        if is_news:
+            self._post(lambda: self._hand_over(now_ns))
+        else:
+            self._wake()  # a sequence may wait for the entries
 
-    def take(self) -> SpeculatorFrame:
-        """All that was not read yet, as a frame without entries."""
+    def _hand_over(self, now_ns: int) -> None:
         with self._lock:
             unread, self._unread = self._unread, {}
-        return SpeculatorFrame(statuses=tuple(unread.values()))
+        self._receive(SpeculatorFrame(statuses=tuple(unread.values())), now_ns)

@@ -56,7 +56,6 @@ class VerifierWorker:
         self._sequence_ids = itertools.count(1)
         self._link: SpeculatorLink | None = None
         self._link_task: asyncio.Task[None] | None = None
-        self._statuses = Statuses()
 
     async def start(self) -> None:
         """Load the weights, do some forwards, begin to step and to look for the speculator."""
@@ -104,6 +103,7 @@ class VerifierWorker:
         self._eos_token_ids = frozenset(model.eos_token_ids)
         self.identity = self._identity_of(model.identity)
         self._thread.start()
+        self._statuses = Statuses(self.speculations.receive_statuses, self.loop.post, self._thread.wake)
         if settings.speculator and self._policies.max_lookahead:
             self._link = SpeculatorLink(
                 settings.speculator,
@@ -170,10 +170,7 @@ class VerifierWorker:
     def _on_frame(self, frame: SpeculatorFrame) -> None:
         now_ns = time.monotonic_ns()
         self.speculations.receive_entries(frame, now_ns)
-        if self._statuses.put(frame.statuses):
-            self.loop.post(lambda: self.speculations.receive_statuses(self._statuses.take(), now_ns))
-        else:  # a sequence may wait for the entries, which are in their cache by now
-            self._thread.wake()
+        self._statuses.put(frame, now_ns)
 
     def _on_detached(self, reason: str) -> None:
         self.loop.post(lambda: self.speculations.detach(reason))
