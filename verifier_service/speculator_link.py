@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 _HANDSHAKE_SECONDS = 3.0
 _MAX_BACKOFF = 16.0  # times the reconnect pause
+_MOST_REASONS = 8  # that are remembered; gRPC words one outage in several ways
 _TOO_LARGE = re.compile(r"SERVER: Received message larger than max \(\d+ vs\. (\d+)\)")  # gRPC's words
 
 
@@ -82,7 +83,7 @@ class SpeculatorLink:
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange | None = None
         self._was_reached = False  # the handshake was answered
-        self._last_reason = ""  # of a connection on which nothing came: it is logged once
+        self._told: set[str] = set()  # reasons since something last came: each is logged once
         self._max_message_bytes = MAX_MESSAGE_BYTES  # that the speculator takes, as far as is known
 
     def reset(self) -> None:
@@ -107,9 +108,11 @@ class SpeculatorLink:
             reason = await self._one_connection()
             self._events.on_detached(reason)
             heard_from = self._exchange is not None and self._exchange.heard_from
-            if reason != self._last_reason:
+            if heard_from or len(self._told) > _MOST_REASONS:
+                self._told.clear()
+            if reason not in self._told:
                 log.warning("going on without a speculator: %s", reason)
-            self._last_reason = "" if heard_from else reason
+            self._told.add(reason)
             # Nobody at the address: it may start any moment, and asking costs nothing. A peer that is there but hangs
             # or does not fit is asked ever less often.
             backoff = min(backoff * 2, _MAX_BACKOFF) if self._was_reached and not heard_from else 1.0
@@ -140,7 +143,7 @@ class SpeculatorLink:
             return f"{speculator} is lost: its call was cancelled"  # by gRPC, not by who runs us
         except Exception as error:
             reason = f"the connection to {speculator} failed: {type(error).__name__}: {error}"
-            if reason != self._last_reason:
+            if reason not in self._told:
                 log.exception("a connection to the speculator failed in a way that is not foreseen; it is tried again")
             return reason
         finally:

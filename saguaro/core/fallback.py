@@ -14,6 +14,7 @@ _MOST_NS = 1_000_000_000
 _DECAY = 0.2
 _FIRST_SILENCE_NS = 1_000_000_000
 _LONGEST_SILENCE_NS = 64_000_000_000
+_LONGEST_STEP_NS = 250_000_000  # more of one step is not counted: it may be ourselves who stood still
 _SIGNS_OF_HEALTH = 32  # frames after which a stall is forgiven
 
 
@@ -30,7 +31,9 @@ class Patience:
     _silence_ns: int = _FIRST_SILENCE_NS
     _num_heard: int = 0
     _num_seen: int = 0  # of those heard, when something was last owed and not yet answered
-    _owed_since_ns: int | None = None
+    _owes: bool = False
+    _silent_ns: int = 0  # since something is owed, by our own steps
+    _stepped_at_ns: int = 0
     _num_heard_at_expiry: int | None = None
     _num_heard_at_stall: int | None = None
 
@@ -51,12 +54,13 @@ class Patience:
 
     def asked(self, now_ns: int) -> None:
         """The speculator was told of work that it answers."""
-        if self._owed_since_ns is None or self._num_seen != self._num_heard:
-            self._owed_since_ns, self._num_seen = now_ns, self._num_heard
+        if not self._owes or self._num_seen != self._num_heard:
+            self._owes, self._silent_ns, self._stepped_at_ns = True, 0, now_ns
+            self._num_seen = self._num_heard
 
     def settled(self) -> None:
         """Nothing is owed any more: no sequence is open."""
-        self._owed_since_ns = None
+        self._owes = False
 
     def arrived(self, took_ns: int) -> None:
         """A just-in-time speculation came after `took_ns`."""
@@ -71,12 +75,15 @@ class Patience:
             self._usual_ns += (max(waited_ns, self._usual_ns) - self._usual_ns) * _DECAY
 
     def is_exhausted(self, now_ns: int) -> bool:
-        """Whether the speculator owes answers and has said nothing for too long: it is as good as gone."""
-        return (
-            self._owed_since_ns is not None
-            and self._num_seen == self._num_heard
-            and now_ns - self._owed_since_ns > max(self._silence_ns, self._longest_wait_ns)
-        )
+        """Asked at every step: whether the speculator owes answers and has said nothing for too long.
+
+        Then it is as good as gone. Time in which the verifier itself stood still does not count: answers that came
+        meanwhile are not yet read.
+        """
+        self._silent_ns += min(now_ns - self._stepped_at_ns, _LONGEST_STEP_NS)
+        self._stepped_at_ns = now_ns
+        is_silent = self._owes and self._num_seen == self._num_heard
+        return is_silent and self._silent_ns > max(self._silence_ns, self._longest_wait_ns)
 
     def stalled(self) -> None:
         """It was given up. The next time it has twice as long: it may only be slow."""
@@ -85,6 +92,6 @@ class Patience:
 
     def renew(self) -> None:
         """A speculator begins anew."""
-        self._owed_since_ns = self._num_heard_at_expiry = None
+        self._owes, self._num_heard_at_expiry = False, None
         if self._num_heard_at_stall is None or self._num_heard - self._num_heard_at_stall >= _SIGNS_OF_HEALTH:
             self._silence_ns = _FIRST_SILENCE_NS
