@@ -20,7 +20,8 @@ from saguaro.wire.verifier import event_from_proto, generation_request_to_proto,
 
 logger = logging.getLogger(__name__)
 
-_MOST_WAITING_COMMANDS = 1 << 14
+_MOST_WAITING_BYTES = 1 << 28  # for a verifier that does not read
+_SMALL_BYTES = 16  # of a command that begins nothing
 
 
 @dataclass(slots=True)
@@ -52,7 +53,8 @@ class Stream:
         self._peer = peer
         self._numbers = itertools.count(1)
         self._running: dict[int, _Running] = {}
-        self._commands: asyncio.Queue[pb.RelayRequest] = asyncio.Queue()
+        self._commands: asyncio.Queue[tuple[int, pb.RelayRequest]] = asyncio.Queue()  # with their bytes
+        self._num_waiting_bytes = 0
         self.has_ended = False
         self._call = stub.Relay(self._requests(), metadata=said_limit(taken_bytes))
         self._reading = asyncio.create_task(self._read())
@@ -61,7 +63,7 @@ class Stream:
         """Its number; its events go to the inbox. Raises InvalidRequest for one that is too large to be sent, and
         VerifierAway where the verifier does not take what it was sent before.
         """
-        if self._commands.qsize() >= _MOST_WAITING_COMMANDS:
+        if self._num_waiting_bytes > _MOST_WAITING_BYTES:
             raise VerifierAway(Unavailable(f"{self._peer} does not take what it is sent"), is_refusal=True)
         number = next(self._numbers)
         command = pb.RelayRequest(generation_id=number)
@@ -77,14 +79,18 @@ class Stream:
                 "(--max-message-bytes); a shorter prompt or grammar fits",
             )
         self._running[number] = _Running(request.request_id, inbox, len(request.prompt) - 1)
-        self._commands.put_nowait(command)
+        self._send(command, num_bytes)
         return number
+
+    def _send(self, command: pb.RelayRequest, num_bytes: int = _SMALL_BYTES) -> None:
+        self._num_waiting_bytes += num_bytes
+        self._commands.put_nowait((num_bytes, command))
 
     def stop(self, request_id: str) -> None:
         """See `Relay.stop`."""
         for number, running in self._running.items():
             if running.request_id == request_id:
-                self._commands.put_nowait(pb.RelayRequest(generation_id=number, stop=pb.StopGeneration()))
+                self._send(pb.RelayRequest(generation_id=number, stop=pb.StopGeneration()))
 
     def cancel(self, number: int) -> None:
         """Nobody reads the inbox any more."""
@@ -92,7 +98,7 @@ class Stream:
             self._send_cancel(number)
 
     def _send_cancel(self, number: int) -> None:
-        self._commands.put_nowait(pb.RelayRequest(generation_id=number, cancel=pb.CancelGeneration()))
+        self._send(pb.RelayRequest(generation_id=number, cancel=pb.CancelGeneration()))
 
     def abandon(self, reason: SaguaroError) -> None:
         """End the call; `reason` is what its generations hear."""
@@ -106,7 +112,9 @@ class Stream:
 
     async def _requests(self) -> AsyncIterator[pb.RelayRequest]:
         while True:
-            yield await self._commands.get()
+            num_bytes, command = await self._commands.get()
+            self._num_waiting_bytes -= num_bytes
+            yield command
 
     async def _read(self) -> None:
         # Where the verifier ends the stream with generations on it, it has drained.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,9 @@ from saguaro.answers import AnswerRequest, TokenPrompt
 from saguaro.client.answer import Answer
 from saguaro.errors import InvalidRequest, SaguaroError, SequenceFault
 from saguaro.types import TokenLogprobs
+from saguaro.v1 import verifier_pb2 as pb
 from tests.unit.gateway.faulty_verifier import FaultyVerifier
+from tests.unit.gateway.house import FakeVerifier
 from tests.unit.gateway.several_verifiers import ANSWER, Verifiers, request, running_verifiers
 
 SMALL = 1 << 16
@@ -99,5 +103,37 @@ def test_an_only_verifier_whose_stream_breaks_goes_on_with_those_that_did_not_br
             for name in "abc":
                 assert_is_whole(found[name])
             assert isinstance(found["garbled"], SequenceFault)
+
+    asyncio.run(scenario())
+
+
+class Unread(FakeVerifier):
+    """Takes calls, and reads nothing of what comes on them."""
+
+    async def Relay(self, commands: Any, context: Any) -> AsyncIterator[Any]:
+        await self.go_on.wait()
+        yield pb.RelayResponse()
+
+
+def test_what_a_verifier_does_not_read_is_bounded_and_what_comes_then_goes_elsewhere(
+    text_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.verifiers.stream._MOST_WAITING_BYTES", 1 << 18)
+
+    async def scenario() -> None:
+        room: dict[str, object] = {"context_limit": 1 << 20}
+        async with running_verifiers(text_folder, room | {"kind": Unread}, room | {"num_running": 1000}) as verifiers:
+            await asyncio.sleep(0.6)  # the second has reported its load
+            long = AnswerRequest(TokenPrompt(LONG_PROMPT * 16), max_tokens=4)
+            tasks: list[asyncio.Task[tuple[Answer, ...]]] = []
+            while not any(task.done() for task in tasks):
+                assert len(tasks) < 60
+                tasks.append(asyncio.create_task(verifiers.answer(long, f"r{len(tasks)}")))
+                await asyncio.wait(tasks, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+            (first,) = [task for task in tasks if task.done()]
+            assert len(first.result()[0].token_ids) == 4
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(scenario())
