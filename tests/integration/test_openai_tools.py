@@ -85,7 +85,7 @@ def test_a_named_tool_is_called_and_its_result_goes_back(client: OpenAI, model: 
 
 def test_parameters_that_cannot_be_demanded_are_refused_by_their_field(client: OpenAI, model: str) -> None:
     odd: Any = {"type": "function", "function": {"name": "odd", "parameters": {"properties": {"x": {"type": "no"}}}}}
-    with pytest.raises(BadRequestError, match="the grammar of calls of these tools cannot be served") as refused:
+    with pytest.raises(BadRequestError, match='the parameters of tool "odd" cannot be kept to') as refused:
         client.chat.completions.create(model=model, messages=CHAT, tools=[odd], tool_choice="required")
     assert refused.value.param == "tools"
 
