@@ -110,9 +110,9 @@ class Session:
             raise StaleCommit if commit.round < self.round else UnknownRound
         if commit.prefix_hash not in (None, self.prefix_hash):
             raise Diverged
-        self.lookahead = lookahead
         if is_chosen_anew and not self.just_in_time and commit.speculation == tuple(self.speculation):
-            return  # as was taken for granted: what grows for it goes on growing
+            return  # as was taken for granted: what grows for it goes on growing, as long as was wanted
+        self.lookahead = lookahead
         self.clock.begin_round(now_ns)
         self._take_next(commit.speculation)
         self._fan_out, self._num_guessed, self._forest = None, 0, Forest()

@@ -113,14 +113,14 @@ class Speculations:
         self._send, self._modes = send, modes
         self.detached_reason = None
         self._patience.renew()
+        self.planner.look_now()
 
     def detach(self, reason: str) -> None:
         """The speculator is gone; every sequence goes on without it."""
         self._send = None
         self.detached_reason = reason
         self._cache.close(self._openings)
-        self._openings.clear()
-        self._waits.clear()
+        self._openings, self._waits = {}, {}
         self._outbox.forget_link()
         self._patience.settled()
 
@@ -201,7 +201,7 @@ class Speculations:
         is_hit = answer.result is LookupResult.HIT
         plan = self.plans.plan(sequence.request.traffic_class, batch)
         waits = plan.lookahead > 0 and plan.waits_on_miss and self._patience.wait_ns > 0
-        if plan.lookahead > 0:
+        if plan.lookahead > 0 and not self._patience.is_silent:  # else what it lacks says nothing of its drafts
             is_cut = plan.lookahead < self.planner.plan.lookahead  # by its class, which says nothing of the draft
             depth = None if is_cut else len(answer.token_ids)
             self.planner.observe_lookup(hit=is_hit, depth=depth, after=kind, late=answer.result is LookupResult.LATE)
@@ -253,8 +253,8 @@ class Speculations:
         if answer.result is LookupResult.HIT:
             self._patience.arrived(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(len(answer.token_ids), now_ns - wait.since_ns)
-            most = self.plans.max_lookahead
-            taken = self._verify_drafted(sequence, opening, answer, most, TokenProvenance.LATE_DRAFT)
+            longest, late = self.plans.max_lookahead, TokenProvenance.LATE_DRAFT
+            taken = self._verify_drafted(sequence, opening, answer, longest, late)
         elif sequence.wait_until_ns is None or now_ns >= sequence.wait_until_ns:
             self._patience.expired(now_ns - wait.since_ns)
             self.planner.observe_just_in_time(wait.lookahead, now_ns - wait.since_ns)  # it takes longer than that

@@ -273,7 +273,9 @@ def _model_card(served: ServedModel) -> Document:
 
 def _counted(verifiers: VerifierPool) -> str:
     """For whoever asks: addresses are the deployment's own affair."""
-    return f"{len(verifiers.usable)} of {len(verifiers.members)} verifiers can be used"
+    failing = sum(bool(member.complaint) for member in verifiers.usable)
+    also = f", {failing} of which failed their last requests" if failing else ""
+    return f"{len(verifiers.usable)} of {len(verifiers.members)} verifiers can be used{also}"
 
 
 async def _live(request: Request) -> Response:

@@ -51,6 +51,7 @@ class HttpServer:
         self._context = None if tls is None else tls.reloading_context()
         self._app = app
         self._server: _Server | None = None
+        self._listener: BoundedListener | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._draining_since: float | None = None
 
@@ -73,7 +74,7 @@ class HttpServer:
             self._app, connections, receive_seconds=settings.receive_seconds, idle_seconds=settings.idle_seconds
         )
         self._server = _Server(self._uvicorn_config(app, num_accepted))
-        listener = BoundedListener.of(bound, connections, settings.receive_seconds)
+        listener = self._listener = BoundedListener.of(bound, connections, settings.receive_seconds)
         logging.getLogger("uvicorn.error").addFilter(_uvicorn_sparingly)
         self._tasks = [
             asyncio.create_task(self._server.serve([listener])),
@@ -110,6 +111,8 @@ class HttpServer:
             self._cut(f"the gateway drained for {seconds:g} s and ends")
         sweeping.cancel()
         await asyncio.gather(sweeping, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
         await serving
 
     def _uvicorn_config(self, app: ASGIApp, backlog: int) -> uvicorn.Config:

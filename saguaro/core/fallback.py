@@ -38,9 +38,14 @@ class Patience:
     _num_heard_at_stall: int | None = None
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the last wait was in vain and nothing has come since."""
+        return self._num_heard_at_expiry == self._num_heard
+
+    @property
     def wait_ns(self) -> int:
-        """Longest wait for the next one; 0 where the last wait was in vain and nothing has come since."""
-        return 0 if self._num_heard_at_expiry == self._num_heard else self._longest_wait_ns
+        """Longest wait for the next one; 0 where the speculator is silent."""
+        return 0 if self.is_silent else self._longest_wait_ns
 
     @property
     def _longest_wait_ns(self) -> int:
@@ -68,7 +73,7 @@ class Patience:
 
     def expired(self, waited_ns: int) -> None:
         """A wait ended without one. A speculator that lives takes longer than was thought."""
-        if self._num_heard == self._num_heard_at_expiry:
+        if self.is_silent:
             return
         self._num_heard_at_expiry = self._num_heard
         if self._usual_ns:

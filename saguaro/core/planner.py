@@ -155,6 +155,10 @@ class Planner:
         """Nothing is wanted of the speculator until the next look whether speculation pays, or until loads change."""
         return self._fixed is None and self._plan.lookahead == 0 and self._probe.is_resting
 
+    def look_now(self) -> None:
+        """A speculator came: where plain decoding is the plan, see at once whether it pays with this one."""
+        self._probe.look_now()
+
     @property
     def plan(self) -> Plan:
         """The plan in force."""

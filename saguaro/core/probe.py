@@ -21,6 +21,10 @@ class Probe:
         """Speculation was the plan until now, or has never been tried."""
         self._interval = self._steps_to_next = _FIRST_INTERVAL
 
+    def look_now(self) -> None:
+        """Something changed that was not measured: the speculator came."""
+        self._interval, self._steps_to_next = _FIRST_INTERVAL, 1
+
     def next_step(self) -> bool:
         """Count one step of plain decoding or of a look. Whether this step is part of a look."""
         if not self.is_on:

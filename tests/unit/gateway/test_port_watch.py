@@ -21,6 +21,8 @@ def test_a_port_that_dies_is_a_fault_of_the_service(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(server._server, "on_tick", broken)
         with pytest.raises(ServiceFault, match=f"port {server.port} is not served"):
             await asyncio.wait_for(watching, 10)
+        with pytest.raises(RuntimeError, match="broke"):
+            await server.stop()
 
     async def broken(counter: int) -> bool:
         raise RuntimeError("the loop of the server broke")
