@@ -29,7 +29,7 @@ from saguaro.v1.speculator_pb2_grpc import SpeculatorServiceStub
 from saguaro.v1.verifier_pb2_grpc import VerifierServiceStub
 from tests.integration.speculating import await_speculation
 from tests.integration.waiting import until
-from tests.integration.wire import Wire, wire_to
+from tests.wire import Wire, wire_to
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "300"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

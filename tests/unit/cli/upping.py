@@ -10,7 +10,9 @@ from pathlib import Path
 from tests.unit.cli.conftest import ROOT
 
 _WITH_FAKES = (
-    "import sys; from saguaro.cli import roles, main; "
+    # Who starts the tests in the background may have Ctrl-C ignored, which is inherited.
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from saguaro.cli import roles, main; "
     "roles.PACKAGES.update(dict.fromkeys(roles.PACKAGES, 'tests.unit.cli.fake_service')); "
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Wire:
@@ -19,6 +19,7 @@ class Wire:
         self._door = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._ends: set[socket.socket] = set()
+        self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
@@ -42,6 +43,8 @@ class Wire:
     def close(self) -> None:
         self.release()
         _hang_up(self._door)
+        with self._lock:
+            self._is_closed = True
         self.cut()
         for thread in self._threads:
             thread.join(10)
@@ -63,17 +66,29 @@ class Wire:
         with client, contextlib.suppress(OSError), socket.create_connection(self._service) as service:
             ends = {client, service}
             with self._lock:
+                if self._is_closed:
+                    return
                 self._ends |= ends
-            back = threading.Thread(target=self._pass, args=(service, client), daemon=True)
+            back = threading.Thread(target=self._pass_back, args=(service, client), daemon=True)
             back.start()
             self._pass(client, service)
             back.join()
             with self._lock:
                 self._ends -= ends
 
-    def _pass(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pass_back(self, service: socket.socket, client: socket.socket) -> None:
+        self._pass(service, client)
+
+    def _pass(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        chunk_bytes: int = 65536,
+        holds: Callable[[bytes], bool] = lambda data: True,
+    ) -> None:
+        """Until either end hangs up, or `holds` says of what came that the wire breaks before it."""
         with contextlib.suppress(OSError):
-            while data := source.recv(65536):
+            while (data := source.recv(chunk_bytes)) and holds(data):
                 self._passes.wait()
                 sink.sendall(data)
         _hang_up(source)
