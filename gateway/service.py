@@ -15,6 +15,7 @@ from saguaro.answers import AnswerEvent
 from saguaro.server import REQUEST_ID_KEY, current_request_id
 from saguaro.v1 import gateway_pb2 as pb
 from saguaro.v1 import gateway_pb2_grpc
+from saguaro.wire.common import items_of
 from saguaro.wire.gateway import answer_event_to_proto, answer_request_from_proto, served_model_to_proto
 from saguaro.wire.policy import policy_change_response, policy_changes_from_proto, policy_response
 from saguaro.wire.sessions import messages_from_proto, session_to_proto
@@ -99,7 +100,9 @@ class GatewayServicer(gateway_pb2_grpc.GatewayServiceServicer):
 
     async def Detokenize(self, request: pb.DetokenizeRequest, context: Any) -> pb.DetokenizeResponse:
         """Token ids to text."""
-        return pb.DetokenizeResponse(text=await self.answers.detokenize(request.model, tuple(request.token_ids)))
+        return pb.DetokenizeResponse(
+            text=await self.answers.detokenize(request.model, items_of("token_ids", request.token_ids))
+        )
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """What can be asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar, cast
 
 from saguaro.errors import Incompatible, InvalidRequest
@@ -22,7 +22,16 @@ from saguaro.types import (
 from saguaro.v1 import common_pb2
 
 Kind = TypeVar("Kind", bound=enum.IntEnum)
+Item = TypeVar("Item")
+_MOST_ITEMS = 1 << 20
 _PROVENANCE = {item.value: item for item in TokenProvenance}
+
+
+def items_of(field: str, items: Sequence[Item]) -> tuple[Item, ...]:
+    """What a client listed. Raises InvalidRequest for so much that to take it apart would hold others up."""
+    if len(items) > _MOST_ITEMS:
+        raise InvalidRequest(field, f"{field} has {len(items)} items; at most {_MOST_ITEMS} are taken")
+    return tuple(items)
 
 
 def enum_from_proto(kind: type[Kind], value: int) -> Kind:
@@ -102,9 +111,9 @@ def sampling_from_proto(message: common_pb2.SamplingParams) -> tuple[SamplingPar
         repetition_penalty=message.repetition_penalty if message.HasField("repetition_penalty") else 1.0,
         presence_penalty=message.presence_penalty,
         frequency_penalty=message.frequency_penalty,
-        logit_bias=tuple((item.token_id, item.bias) for item in message.logit_bias),
+        logit_bias=tuple((item.token_id, item.bias) for item in items_of("logit_bias", message.logit_bias)),
         min_tokens=message.min_tokens,
-        stop_token_ids=tuple(message.stop_token_ids),
+        stop_token_ids=items_of("stop_token_ids", message.stop_token_ids),
         constraint=_constraint_from_proto(message),
         acceptance=_acceptance_from_proto(message.acceptance),
         cached_scale=message.cached_scale if message.HasField("cached_scale") else None,

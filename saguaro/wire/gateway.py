@@ -26,6 +26,7 @@ from saguaro.wire.common import (
     enum_from_proto,
     identity_from_proto,
     identity_to_proto,
+    items_of,
     logprobs_from_proto,
     logprobs_to_proto,
     provenance_from_proto,
@@ -84,7 +85,7 @@ def answer_request_from_proto(message: pb.GenerateRequest) -> AnswerRequest:
         sampling=replace(sampling, seed=0),
         seed=sampling.seed if seed_given else None,
         n=message.n if message.HasField("n") else 1,
-        stop=tuple(message.stop),
+        stop=items_of("stop", message.stop),
         max_tokens=message.max_tokens if message.HasField("max_tokens") else None,
         model=message.model,
         ignore_eos=message.ignore_eos,
@@ -108,7 +109,7 @@ def _prompt_from_proto(message: pb.GenerateRequest) -> Prompt:
         case "chat":
             return chat_from_proto(message.chat)
         case "tokens":
-            return TokenPrompt(tuple(message.tokens.token_ids))
+            return TokenPrompt(items_of("tokens", message.tokens.token_ids))
     raise InvalidRequest("prompt", "the request has no prompt; give one of text, chat, tokens")
 
 

@@ -239,3 +239,20 @@ def test_what_a_message_leaves_out_is_the_deployment_s_choice_and_an_unknown_mod
     with pytest.raises(InvalidRequest, match="acceptance is 7; it must be one of coupled=1, rejection=2") as caught:
         common.sampling_from_proto(unknown)
     assert caught.value.field == "sampling.acceptance"
+
+
+@pytest.mark.parametrize("field", ["tokens", "stop", "logit_bias", "stop_token_ids"])
+def test_a_list_too_long_to_take_apart_is_refused_by_its_length(field: str) -> None:
+    message = gateway_pb2.GenerateRequest(text="a")
+    count = (1 << 20) + 1
+    if field == "tokens":
+        message.tokens.token_ids.extend([1] * count)
+    elif field == "stop":
+        message.stop.extend(["a"] * count)
+    elif field == "logit_bias":
+        message.sampling.logit_bias.extend([common_pb2.LogitBias()] * count)
+    else:
+        message.sampling.stop_token_ids.extend([1] * count)
+    with pytest.raises(InvalidRequest, match=f"{field} has {count} items; at most {count - 1} are taken") as refused:
+        gateway.answer_request_from_proto(message)
+    assert refused.value.field == field
