@@ -43,8 +43,9 @@ class Harvest:
     def take_trees(self, works: Sequence[Work], logits: Logits, places: Sequence[int]) -> None:
         """A step of the trees of `works[place]`."""
         joined = _rows_of(logits, places)
-        left = _MOST_KEPT_BYTES - sum(session.forest.kept_bytes for session in self._sessions())
-        is_kept = joined.nbytes * self._max_lookahead <= _MOST_KEPT_BYTES and joined.nbytes <= left
+        is_kept = joined.nbytes * self._max_lookahead <= _MOST_KEPT_BYTES
+        if is_kept:  # what all hold by now is only looked up where it matters
+            is_kept = joined.nbytes <= _MOST_KEPT_BYTES - sum(item.forest.kept_bytes for item in self._sessions())
         grown: list[tuple[int, Drafted]] = []
 
         def grow(some: Sequence[int]) -> None:

@@ -10,13 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import torch
-
 from saguaro.core.forward_time import ForwardTime
 from saguaro.core.rank_histogram import Allocation, OutcomeStatistics
 from saguaro.engine.grammar import ConstraintCompiler
-from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
+from saguaro.engine.watched_runner import forward_works
 from saguaro.errors import Unavailable
 from saguaro.types import NotSpeculatingReason, SpeculationEntries, SpeculatorFrame, VerifierFrame
 from speculator_service.allocation import best_allocation
@@ -43,14 +41,11 @@ class DraftScheduler:
         *,
         acceptance_prior: float,
         miss_exponent: float,
-        num_tokens: int | None = None,
         compiler: ConstraintCompiler | None = None,
         wake: Callable[[], None] = lambda: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Of the logits' columns the first `num_tokens` stand for tokens; the others only pad. None: all do."""
         self._runner = runner
-        self._num_tokens = runner.vocab_size if num_tokens is None else num_tokens
         self.blocks = runner.block_manager
         self._limits = limits
         blocks = runner.block_manager
@@ -209,7 +204,8 @@ class DraftScheduler:
 
     def _draft_together(self, works: Sequence[Work]) -> None:
         try:
-            in_parts(works, self._forward, blame, self._model_works)
+            runner = self._runner
+            in_parts(works, self._forward, blame, lambda failed: forward_works(runner, failed.chunk.write_slots[-1:]))
         except Exception as fault:
             raise Unavailable("the draft model's forwards fail on this machine") from fault
 
@@ -222,7 +218,6 @@ class DraftScheduler:
         for work in works:
             work.session.clock.take_up(started_ns)
         logits = self._runner.forward([work.chunk for work in works])
-        self._drop_padding(logits.rows)
         self.num_forwards += 1
         self.num_rows += sum(len(work.chunk.token_ids) for work in works)
         self.busy_ns += self._clock_ns() - started_ns
@@ -235,22 +230,6 @@ class DraftScheduler:
                 self.forward_time.observe(self._num_rows, self._clock_ns() - started_ns)
         if trunks:
             self._harvest.take_trunks(works, logits, trunks)
-
-    def _model_works(self, failed: Work) -> bool:
-        """Whether a forward of one token succeeds; it may write where one that failed was about to."""
-        slots = failed.chunk.write_slots[-1:]
-        try:
-            self._runner.forward([Chunk([0], [0], slots, slots)])
-        except Exception as fault:  # noqa: BLE001 - that is the question
-            log.warning("a forward to try the draft model failed: %s", fault)
-            return False
-        return True
-
-    @torch.inference_mode()
-    def _drop_padding(self, rows: torch.Tensor) -> None:
-        """Columns that stand for no token win nothing."""
-        if self._num_tokens < rows.shape[1]:
-            rows[:, self._num_tokens :] = -torch.inf
 
     def _fan_out(self, stream: Stream, session: Session, batch: int) -> FanOut:
         statistics = stream.statistics_for(session)

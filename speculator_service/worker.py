@@ -44,7 +44,6 @@ class SpeculatorWorker:
             ),
             acceptance_prior=settings.acceptance_prior,
             miss_exponent=settings.miss_exponent,
-            num_tokens=self._model.identity.usable_vocabulary_tokens,
             compiler=self._model.compiler,
             wake=lambda: self._thread.wake(),
         )

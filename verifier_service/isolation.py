@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from saguaro.engine.model_runner import Logits
-from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
+from saguaro.engine.watched_runner import forward_works
 from saguaro.errors import SaguaroError, SequenceFault, Unavailable
 from saguaro.types import VerificationOutcome
 from verifier_service.scheduler import Row
@@ -81,7 +81,7 @@ def _computed_in_parts(runner: Runner, rows: Sequence[Row]) -> Computed:
             num_failures += 1
             if len(part) > 1:
                 parts += _halves(part)
-            elif done or _works(runner, part[0]):
+            elif done or forward_works(runner, part[0].chunk.write_slots[-1:]):
                 faults.append(Fault(part[0], error))
             else:
                 raise Unavailable("the model's forwards fail on this machine") from error
@@ -105,17 +105,6 @@ def _joined(parts: list[Logits]) -> Logits:
         offsets += [slice(start + own.start, start + own.stop) for own in part.offsets]
         start += len(part.rows)
     return Logits(torch.cat([part.rows for part in parts]), tuple(offsets))
-
-
-def _works(runner: Runner, failed: Row) -> bool:
-    """Whether a forward of one token succeeds; it may write where one that failed was about to."""
-    slots = failed.chunk.write_slots[-1:]
-    try:
-        runner.forward([Chunk(token_ids=[0], positions=[0], write_slots=slots, context_slots=slots)])
-    except Exception as error:  # noqa: BLE001  # that is the question
-        log.warning("a forward to try the model failed: %s", error)
-        return False
-    return True
 
 
 def judge(target_rows: TargetRows, computed: Computed) -> Judged:

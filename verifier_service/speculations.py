@@ -285,7 +285,7 @@ class Speculations:
 
     def flush(self, expected_forward_ns: int, now_ns: int) -> None:
         """Send what has gathered. `expected_forward_ns`: how long the forward about to start should take."""
-        if self._patience.is_exhausted(now_ns):
+        if self._patience.take_step(now_ns):
             self._patience.stalled()
             self.detach("the speculator is stalled: it owes answers and sends nothing")
             self._on_stall()

@@ -79,8 +79,8 @@ class Patience:
         if self._usual_ns:
             self._usual_ns += (max(waited_ns, self._usual_ns) - self._usual_ns) * _DECAY
 
-    def is_exhausted(self, now_ns: int) -> bool:
-        """Asked at every step: whether the speculator owes answers and has said nothing for too long.
+    def take_step(self, now_ns: int) -> bool:
+        """Count a step of the verifier; whether the speculator owes answers and has said nothing for too long.
 
         Then it is as good as gone. Time in which the verifier itself stood still does not count: answers that came
         meanwhile are not yet read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,8 @@ from saguaro.engine.model_runner import Logits
 from saguaro.engine.ragged_batch import Chunk
 from saguaro.engine.runner import Runner
 from saguaro.engine.step_watch import StepWatch
+
+log = logging.getLogger(__name__)
 
 _PROBE_TOKENS = 3
 
@@ -74,3 +77,13 @@ def probe(runner: Runner) -> None:
         if num_tokens > 1:
             runner.forward([Chunk.causal([0], 0, table, num_logits=0)])
         runner.forward([Chunk.causal([0] * (num_tokens - 1) or [0], min(1, num_tokens - 1), table, num_logits=1)])
+
+
+def forward_works(runner: Runner, slots: SlotIds) -> bool:
+    """Whether a forward of one token succeeds, with its KV in `slots` [1], where one that failed was about to write."""
+    try:
+        runner.forward([Chunk(token_ids=[0], positions=[0], write_slots=slots, context_slots=slots)])
+    except Exception as error:  # noqa: BLE001  # that is the question
+        log.warning("a forward to try the model failed: %s", error)
+        return False
+    return True

@@ -9,7 +9,7 @@ MS = 1_000_000
 
 def steps(patience: Patience, start_ms: int, end_ms: int) -> bool:
     """What is found at the last of the steps of 10 ms between."""
-    return [patience.is_exhausted(now_ms * MS) for now_ms in range(start_ms + 10, end_ms + 1, 10)][-1]
+    return [patience.take_step(now_ms * MS) for now_ms in range(start_ms + 10, end_ms + 1, 10)][-1]
 
 
 def test_the_wait_for_a_draft_follows_its_usual_time_within_bounds() -> None:
@@ -56,7 +56,7 @@ def test_who_owes_answers_and_is_silent_is_given_up() -> None:
 def test_time_in_which_the_verifier_stood_still_is_no_silence() -> None:
     patience = Patience()
     patience.asked(0)
-    assert not patience.is_exhausted(60_000 * MS)  # it was stopped for a minute; what came meanwhile is not yet read
+    assert not patience.take_step(60_000 * MS)  # it was stopped for a minute; what came meanwhile is not yet read
     assert not steps(patience, 60_000, 60_500)
     assert steps(patience, 60_500, 61_100)
 
@@ -64,7 +64,7 @@ def test_time_in_which_the_verifier_stood_still_is_no_silence() -> None:
 def test_steps_that_are_slow_find_a_stall_too() -> None:
     patience = Patience()
     patience.asked(0)
-    assert [patience.is_exhausted(second * 1_000 * MS) for second in range(1, 6)] == [False] * 4 + [True]
+    assert [patience.take_step(second * 1_000 * MS) for second in range(1, 6)] == [False] * 4 + [True]
 
 
 def test_who_owes_nothing_may_be_silent() -> None:

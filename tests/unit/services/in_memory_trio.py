@@ -82,10 +82,12 @@ def _load(folder: Path) -> torch.nn.Module:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
-def runner_of(model: Path | Runner, *, num_blocks: int = 256, block_size: int = 4) -> Runner:
+def runner_of(
+    model: Path | Runner, *, num_blocks: int = 256, block_size: int = 4, num_tokens: int | None = None
+) -> Runner:
     """A runner with a pool of its own on the (shared, read-only) weights of a folder; a runner is taken as it is."""
     if isinstance(model, Path):
-        return ModelRunner(_load(model), num_blocks=num_blocks, block_size=block_size)
+        return ModelRunner(_load(model), num_blocks=num_blocks, block_size=block_size, num_tokens=num_tokens)
     return model
 
 
@@ -152,7 +154,7 @@ class InMemoryTrio:
         )
         self.draft: Runner | None = None
         if draft is not None:
-            self.draft = runner_of(draft, num_blocks=draft_blocks)
+            self.draft = runner_of(draft, num_blocks=draft_blocks, num_tokens=draft_tokens)
             self.scheduler = DraftScheduler(
                 self.draft,
                 Limits(
@@ -160,7 +162,6 @@ class InMemoryTrio:
                 ),
                 acceptance_prior=0.5,
                 miss_exponent=0.5,
-                num_tokens=draft_tokens,
                 compiler=compiler,
                 clock_ns=self._clock,
             )
