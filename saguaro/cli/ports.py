@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from saguaro.bindable import try_to_bind
 from saguaro.errors import ConfigurationError
 
 LOOPBACK = "127.0.0.1"
@@ -60,10 +61,7 @@ class Ports:
                 raise ConfigurationError(f"{owner} would be {port}; the last there is is {_LAST_PORT}")
             taken[port] = owner
             try:
-                family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(address)
+                try_to_bind(host, port)
             except OSError as error:
                 raise ConfigurationError(
                     f"{owner} {port} cannot be had on {host}: {error.strerror}; is a trio running already? "

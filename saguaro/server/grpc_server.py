@@ -8,13 +8,13 @@ import functools
 import logging
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from saguaro.bindable import try_to_bind
 from saguaro.config import ServiceSettings
 from saguaro.errors import ConfigurationError
 from saguaro.server.connections import Connections, connection_limit
@@ -264,14 +264,10 @@ def _server_options(settings: ServiceSettings, max_connections: int) -> list[tup
 
 
 def _check_free(role: str, host: str, port: int) -> None:
-    """Try the address with a plain socket, whose error says what is wrong; gRPC's says only that it failed."""
     if port == 0:
         return
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        try_to_bind(host, port)
     except OSError as error:
         raise ConfigurationError(
             f"{role} cannot listen on {_join(host, port)}: {error.strerror}; choose another with --port or --host"
